@@ -1,1 +1,4 @@
 //! heyday
+
+#[cfg(feature = "server")]
+pub mod config;
