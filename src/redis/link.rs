@@ -1,0 +1,332 @@
+//! One connection to one node, used in strict sequence. It never reconnects, never repeats, never redirects, and
+//! never outlives an error: what was watched or half sent on it dies with it.
+
+use std::{io, sync::Arc, task::Poll, time::Duration};
+
+use bytes::BytesMut;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf, ReadHalf, WriteHalf},
+    time::{Instant, timeout_at},
+};
+
+use super::{
+    decode::Decoder,
+    encode::Pipeline,
+    error::Error,
+    options::{ConnectOptions, NodeAddress},
+    reply::Reply,
+    stream::Stream,
+};
+use crate::error::ServerCode;
+
+/// What a blocking command may take longer than its own BLOCK: a deadline below it would strand a late entry.
+const BLOCK_MARGIN: Duration = Duration::from_secs(2);
+
+/// A connection in strict sequence: one request at a time, as many replies as it has commands.
+#[derive(Debug)]
+pub struct Link {
+    node: NodeAddress,
+    /// Taken out while a request is under way, put back after its last reply. A request that fails, or whose future
+    /// is dropped, never puts it back; so the socket closes, and Redis forgets what this link watched.
+    connection: Option<Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    stream: Stream,
+    decoder: Decoder,
+}
+
+impl Link {
+    /// Dials, secures and authenticates, all within the connect timeout.
+    pub async fn connect(node: &NodeAddress, options: &ConnectOptions) -> Result<Self, Error> {
+        let deadline = Instant::now() + options.connect_timeout;
+        let timeout = || Error::Timeout {
+            node: node.clone(),
+            after: options.connect_timeout,
+            sent: false,
+        };
+        let stream = timeout_at(deadline, Stream::connect(node, options))
+            .await
+            .map_err(|_| timeout())??;
+        let connection = Connection {
+            stream,
+            decoder: Decoder::default(),
+        };
+        let mut link = Self {
+            node: node.clone(),
+            connection: Some(connection),
+        };
+        link.introduce(options, deadline.saturating_duration_since(Instant::now()))
+            .await?;
+        Ok(link)
+    }
+
+    pub fn node(&self) -> &NodeAddress {
+        &self.node
+    }
+
+    /// Whether a request failed or was given up. Nothing brings this link back.
+    pub fn is_closed(&self) -> bool {
+        self.connection.is_none()
+    }
+
+    /// Sends the whole pipeline in one write and waits for one reply to each of its commands. An error reply is a
+    /// reply; `Err` means that the link is gone.
+    pub async fn request(
+        &mut self,
+        pipeline: &Pipeline,
+        deadline: Duration,
+    ) -> Result<Vec<Reply>, Error> {
+        let mut sent = false;
+        let Some(mut connection) = self.connection.take() else {
+            return Err(spent(self.node.clone()));
+        };
+        let exchange = connection.exchange(pipeline, &mut sent);
+        match tokio::time::timeout(deadline, exchange).await {
+            Err(_) => Err(Error::Timeout {
+                node: self.node.clone(),
+                after: deadline,
+                sent,
+            }),
+            Ok(Err(failure)) => Err(failure.on(&self.node, sent)),
+            Ok(Ok(replies)) => {
+                self.connection = Some(connection);
+                Ok(replies)
+            }
+        }
+    }
+
+    /// The same for commands that block up to `block` in Redis.
+    pub async fn request_blocking(
+        &mut self,
+        pipeline: &Pipeline,
+        block: Duration,
+    ) -> Result<Vec<Reply>, Error> {
+        self.request(pipeline, block + BLOCK_MARGIN).await
+    }
+
+    /// Gives up strict sequence: both directions on their own, for pipes and subscriptions.
+    pub fn split(self) -> Result<(Reader, Writer), Error> {
+        let Some(connection) = self.connection else {
+            return Err(spent(self.node));
+        };
+        let (read, write) = tokio::io::split(connection.stream);
+        let reader = Reader {
+            node: self.node.clone(),
+            half: read,
+            decoder: connection.decoder,
+        };
+        Ok((
+            reader,
+            Writer {
+                node: self.node,
+                half: write,
+            },
+        ))
+    }
+
+    async fn introduce(
+        &mut self,
+        options: &ConnectOptions,
+        remaining: Duration,
+    ) -> Result<(), Error> {
+        let mut pipeline = Pipeline::new();
+        if let Some(password) = &options.password {
+            let mut command = pipeline.command("AUTH");
+            if let Some(username) = &options.username {
+                command.arg(username);
+            }
+            command.arg(password);
+        }
+        let authenticates = !pipeline.is_empty();
+        if let Some(name) = &options.client_name {
+            pipeline.command("CLIENT").arg("SETNAME").arg(name);
+        }
+        if pipeline.is_empty() {
+            return Ok(());
+        }
+        // None of this has an effect on data, so a failure here is no more than a failed connection.
+        let replies = self.request(&pipeline, remaining).await.map_err(unsent)?;
+        for (index, reply) in replies.into_iter().enumerate() {
+            match reply {
+                // The name is a convenience; a user without the right to set one may still connect.
+                Reply::Error(error)
+                    if (authenticates && index == 0) || error.code != ServerCode::NoPerm =>
+                {
+                    self.connection = None;
+                    return Err(Error::Refused {
+                        node: self.node.clone(),
+                        error: *error,
+                    });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why an exchange broke off.
+enum Failure {
+    Io(io::Error),
+    Protocol(Error),
+}
+
+impl Connection {
+    async fn exchange(
+        &mut self,
+        pipeline: &Pipeline,
+        sent: &mut bool,
+    ) -> Result<Vec<Reply>, Failure> {
+        self.check_quiet().await?;
+        let mut rest = pipeline.bytes();
+        while !rest.is_empty() {
+            let written = self.stream.write(rest).await.map_err(Failure::Io)?;
+            if written == 0 {
+                return Err(Failure::Io(io::ErrorKind::WriteZero.into()));
+            }
+            *sent = true;
+            rest = &rest[written..];
+        }
+        self.stream.flush().await.map_err(Failure::Io)?;
+        let mut replies = Vec::with_capacity(pipeline.len());
+        while replies.len() < pipeline.len() {
+            replies.push(read_reply(&mut self.stream, &mut self.decoder).await?);
+        }
+        Ok(replies)
+    }
+
+    /// Notices, without waiting, that Redis closed this connection while it was idle: then nothing of the request
+    /// is sent, and its failure is not ambiguous. Bytes that nobody asked for would belong to no request.
+    async fn check_quiet(&mut self) -> Result<(), Failure> {
+        let mut byte = [0; 1];
+        let mut buffer = ReadBuf::new(&mut byte);
+        let stream = &mut self.stream;
+        let polled = std::future::poll_fn(|context| {
+            let polled = std::pin::Pin::new(&mut *stream).poll_read(context, &mut buffer);
+            Poll::Ready(match polled {
+                Poll::Ready(read) => Some(read),
+                Poll::Pending => None,
+            })
+        });
+        match polled.await {
+            None if self.decoder.is_empty() => Ok(()),
+            Some(Err(error)) => Err(Failure::Io(error)),
+            Some(Ok(())) if buffer.filled().is_empty() => {
+                Err(Failure::Io(io::ErrorKind::UnexpectedEof.into()))
+            }
+            None | Some(Ok(())) => Err(Failure::Protocol(Error::protocol(
+                "no bytes between requests",
+                "some",
+            ))),
+        }
+    }
+}
+
+async fn read_reply<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    decoder: &mut Decoder,
+) -> Result<Reply, Failure> {
+    loop {
+        if let Some(reply) = decoder.next().map_err(Failure::Protocol)? {
+            return Ok(reply);
+        }
+        let space: &mut BytesMut = decoder.space();
+        match stream.read_buf(space).await.map_err(Failure::Io)? {
+            0 => return Err(Failure::Io(io::ErrorKind::UnexpectedEof.into())),
+            read => decoder.filled(read),
+        }
+    }
+}
+
+/// The receiving half of a link.
+#[derive(Debug)]
+pub struct Reader {
+    node: NodeAddress,
+    half: ReadHalf<Stream>,
+    decoder: Decoder,
+}
+
+impl Reader {
+    /// The next answer. Nothing is lost where this future is dropped before it is ready.
+    pub async fn next(&mut self) -> Result<Reply, Error> {
+        read_reply(&mut self.half, &mut self.decoder)
+            .await
+            .map_err(|failure| failure.on(&self.node, true))
+    }
+}
+
+/// The sending half of a link.
+#[derive(Debug)]
+pub struct Writer {
+    node: NodeAddress,
+    half: WriteHalf<Stream>,
+}
+
+impl Writer {
+    /// Sends the beginning of `bytes` and says how much. Nothing was sent where this future is dropped before it is
+    /// ready.
+    pub async fn write(&mut self, bytes: &[u8]) -> Result<usize, Error> {
+        let written = self
+            .half
+            .write(bytes)
+            .await
+            .and_then(|written| match written {
+                0 => Err(io::ErrorKind::WriteZero.into()),
+                written => Ok(written),
+            });
+        written.map_err(|source| Failure::Io(source).on(&self.node, true))
+    }
+
+    pub async fn flush(&mut self) -> Result<(), Error> {
+        self.half
+            .flush()
+            .await
+            .map_err(|source| Failure::Io(source).on(&self.node, true))
+    }
+}
+
+impl Failure {
+    fn on(self, node: &NodeAddress, sent: bool) -> Error {
+        match self {
+            Self::Protocol(error) => error,
+            Self::Io(source) => Error::Closed {
+                node: node.clone(),
+                sent,
+                reason: reason(&source),
+            },
+        }
+    }
+}
+
+fn spent(node: NodeAddress) -> Error {
+    Error::Closed {
+        node,
+        sent: false,
+        reason: "this link failed before".to_owned(),
+    }
+}
+
+fn reason(source: &io::Error) -> String {
+    match source.kind() {
+        io::ErrorKind::UnexpectedEof => "by the server".to_owned(),
+        _ => source.to_string(),
+    }
+}
+
+/// A failure while introducing ourselves: whatever was lost, it had no effect on data.
+fn unsent(error: Error) -> Error {
+    match error {
+        Error::Timeout { node, after, .. } => Error::Timeout {
+            node,
+            after,
+            sent: false,
+        },
+        Error::Closed { node, reason, .. } => Error::Connect {
+            node,
+            source: Arc::new(io::Error::other(reason)),
+        },
+        other => other,
+    }
+}

@@ -1,0 +1,127 @@
+//! The socket under a link, plain or TLS, set so that a dead peer shows within seconds.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+use tokio_rustls::client::TlsStream;
+
+use super::{
+    error::Error,
+    options::{ConnectOptions, NodeAddress},
+};
+
+/// How long a silent connection may be before the system asks the peer, how often it asks, and how many times.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(1);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
+const KEEPALIVE_PROBES: u32 = 2;
+/// How long sent bytes may stay unacknowledged. Without keepalive it notices nothing on a silent connection.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+const USER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// One connection.
+#[derive(Debug)]
+pub enum Stream {
+    Tcp(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    /// Dials `node`. The caller bounds the time.
+    pub async fn connect(node: &NodeAddress, options: &ConnectOptions) -> Result<Self, Error> {
+        let dialled = options.dialled(node);
+        let failed = |source: io::Error| Error::Connect {
+            node: node.clone(),
+            source: Arc::new(source),
+        };
+        let socket = TcpStream::connect((dialled.host.as_str(), dialled.port))
+            .await
+            .map_err(failed)?;
+        tune(&socket).map_err(failed)?;
+        match &options.tls {
+            None => Ok(Self::Tcp(socket)),
+            Some(tls) => {
+                let connected = tls
+                    .connector()
+                    .connect(tls.server_name(node)?, socket)
+                    .await;
+                let stream = connected.map_err(|source| match source.kind() {
+                    io::ErrorKind::InvalidData => Error::Tls {
+                        node: node.clone(),
+                        source: Arc::new(source),
+                    },
+                    _ => failed(source),
+                })?;
+                Ok(Self::Tls(Box::new(stream)))
+            }
+        }
+    }
+}
+
+fn tune(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    let socket = SockRef::from(socket);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE);
+    #[cfg(any(
+        target_os = "linux",
+        target_os = "android",
+        target_os = "macos",
+        target_os = "freebsd"
+    ))]
+    let keepalive = keepalive
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_PROBES);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    Ok(())
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write(context, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_write(context, buffer),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_flush(context),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}

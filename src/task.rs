@@ -1,0 +1,45 @@
+//! The only place that starts tasks: each has a name, and a panic in it is logged under that name.
+
+use std::future::Future;
+
+use tokio::task::JoinHandle;
+use tracing::Instrument;
+
+/// Runs `future` beside the caller. A panic ends this task only; it is logged here and shows in the handle too.
+pub fn spawn<F>(name: &'static str, future: F) -> JoinHandle<F::Output>
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let watched = async move {
+        let _witness = Witness { name };
+        future.await
+    };
+    tokio::spawn(watched.instrument(tracing::debug_span!("task", name)))
+}
+
+/// Dropped while its task unwinds, it tells of the panic.
+struct Witness {
+    name: &'static str,
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!(task = self.name, "a task panicked: this is a bug");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[tokio::test]
+    async fn a_panic_ends_its_task_and_shows_in_the_handle() {
+        let failed = super::spawn("doomed", async {
+            assert_eq!(1, 2, "on purpose");
+        });
+        let sound = super::spawn("sound", async { 7 });
+        assert!(failed.await.unwrap_err().is_panic());
+        assert_eq!(sound.await.unwrap(), 7);
+    }
+}
