@@ -1,0 +1,55 @@
+//! A change as the fields of its stream entry.
+
+use std::borrow::Cow;
+
+use super::{Action, Change};
+use crate::birthday::Birthday;
+
+/// A field's name and value, ready for XADD.
+pub type Field<'a> = (Cow<'a, str>, Cow<'a, str>);
+
+impl Change {
+    /// The fields in a fixed order; [`Change::decode`] of them gives the same change.
+    pub fn encode(&self) -> Vec<Field<'_>> {
+        let mut fields: Vec<Field<'_>> = Vec::with_capacity(8);
+        let mut push = |name: &'static str, value: Cow<'_, str>| fields.push((name.into(), value.into_owned().into()));
+        push("type", self.action.name().into());
+        push("user", self.user.as_str().into());
+        match &self.action {
+            Action::Add { friend, birthday } => {
+                push("friend", friend.as_str().into());
+                if let Some(birthday) = birthday {
+                    push("birthday", text(*birthday));
+                }
+            }
+            Action::Remove { friend } => push("friend", friend.as_str().into()),
+            Action::Update { friend, birthday } => {
+                push("friend", friend.as_str().into());
+                push("birthday", text(*birthday));
+            }
+            Action::Birthday { birthday } => push("birthday", text(*birthday)),
+            Action::Profile { .. } => {}
+        }
+        let mut option = |name: &'static str, value: Option<String>| {
+            if let Some(value) = value {
+                fields.push((name.into(), value.into()));
+            }
+        };
+        option("version", self.version.map(|version| version.to_string()));
+        option("id", self.event.clone());
+        option("producer", self.producer.as_ref().map(|producer| producer.name.clone()));
+        option("seq", self.producer.as_ref().map(|producer| producer.sequence.to_string()));
+        option("at", self.at.map(|at| at.to_string()));
+        if let Action::Profile { fields: named } = &self.action {
+            let named = named
+                .iter()
+                .map(|(name, value)| (format!("profile.{name}").into(), value.as_deref().unwrap_or_default().into()));
+            fields.extend(named);
+        }
+        fields
+    }
+}
+
+fn text(birthday: Birthday) -> Cow<'static, str> {
+    birthday.to_string().into()
+}

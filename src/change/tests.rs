@@ -1,0 +1,186 @@
+//! Each rule of the wire format as one line.
+
+use bytes::Bytes;
+use proptest::prelude::*;
+
+use crate::change::{Action, Change, Fields, Limits, Producer};
+
+/// 2026-11-29T19:00:00Z
+const NOW: u64 = 1_795_978_800_000;
+
+fn fields(text: &str) -> Fields {
+    text.split_whitespace()
+        .map(|pair| pair.split_once('=').unwrap())
+        .map(|(name, value)| (Bytes::copy_from_slice(name.as_bytes()), Bytes::copy_from_slice(value.as_bytes())))
+        .collect()
+}
+
+fn decode(text: &str) -> Result<Change, String> {
+    Change::decode(&fields(text), &Limits::default(), NOW).map_err(|rejection| rejection.to_string())
+}
+
+#[test]
+fn good_entries_become_changes() {
+    for text in [
+        "type=add user=42 friend=77 birthday=1990-05-01",
+        "type=add user=42 friend=77",
+        "type=add user=42 friend=77 birthday=",
+        "type=add user=42 friend=77 birthday=--05-01 mutual=0",
+        "type=add user=42 friend=77 birthday=2026-11-30",
+        "type=remove user=42 friend=77 version=18446744073709551615",
+        "type=update user=42 friend=77 birthday= at=0",
+        "type=birthday user=ölaf birthday=2000-02-29 id=e-1",
+        "type=profile user=42 profile.role=admin profile.tz= producer=app:1 seq=0",
+        "type=add user=42 friend=77 colour=blue",
+    ] {
+        assert!(decode(text).is_ok(), "{text}: {:?}", decode(text));
+    }
+}
+
+#[test]
+fn bad_entries_say_field_value_and_expectation() {
+    let long = "x".repeat(65);
+    let cases = [
+        ("user=42", "type: missing"),
+        ("type=addd user=42", r#"type "addd": expected add, remove, update, birthday or profile"#),
+        ("type=forget user=42", r#"type "forget": not applied by this version of heyday; replay it after the upgrade"#),
+        ("type=add friend=77", "user: missing"),
+        ("type=add user= friend=77", r#"user "": empty"#),
+        ("type=add user=42", "friend: missing"),
+        (
+            "type=add user=4:2 friend=77",
+            r#"user "4:2": contains ':'; control characters, spaces, braces and colons are not allowed"#,
+        ),
+        (
+            "type=add user=42 friend={7}",
+            r#"friend "{7}": contains '{'; control characters, spaces, braces and colons are not allowed"#,
+        ),
+        ("type=add user=42 friend=42", r#"friend "42": the same as user"#),
+        ("type=add user=42 friend=77 birthday=1990-02-30", r#"birthday "1990-02-30": no such day"#),
+        ("type=add user=42 friend=77 birthday=2026-12-01", r#"birthday "2026-12-01": in the future"#),
+        (
+            "type=add user=42 friend=77 birthday=1.5.1990",
+            r#"birthday "1.5.1990": expected YYYY-MM-DD, --MM-DD or nothing"#,
+        ),
+        (
+            "type=add user=42 friend=77 mutual=1",
+            r#"mutual "1": not applied by this version of heyday; replay it after the upgrade"#,
+        ),
+        ("type=add user=42 friend=77 mutual=yes", r#"mutual "yes": expected 0 or 1"#),
+        ("type=update user=42 friend=77", "birthday: missing"),
+        ("type=birthday user=42", "birthday: missing"),
+        ("type=profile user=42", "profile.NAME: missing"),
+        ("type=profile user=42 profile.=x", r#"profile. "x": empty"#),
+        ("type=profile user=42 profile.schema=2", r#"profile.schema "2": kept by heyday itself"#),
+        ("type=profile user=42 profile.a=1 profile.a=2", r#"profile.a "2": given more than once"#),
+        ("type=add user=42 user=43 friend=77", r#"user "43": given more than once"#),
+        ("type=add user=42 friend=77 version=-1", r#"version "-1": expected a number from 0 to 18446744073709551615"#),
+        ("type=add user=42 friend=77 version=", r#"version "": expected a number from 0 to 18446744073709551615"#),
+        (
+            "type=add user=42 friend=77 version=18446744073709551616",
+            r#"version "18446744073709551616": expected a number from 0 to 18446744073709551615"#,
+        ),
+        ("type=add user=42 friend=77 seq=5", r#"seq "5": given without producer"#),
+        ("type=add user=42 friend=77 producer=p", r#"producer "p": given without seq"#),
+        ("type=add user=42 friend=77 id=", r#"id "": empty"#),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(decode(text).unwrap_err(), expected, "{text}");
+    }
+    let text = format!("type=add user={long} friend=77");
+    let expected = format!("user \"{}…\": 65 bytes long, at most 64 are allowed", "x".repeat(64));
+    assert_eq!(decode(&text).unwrap_err(), expected);
+}
+
+#[test]
+fn hostile_bytes_are_named_and_bounded() {
+    let mut entry = fields("type=add user=42");
+    entry.push((Bytes::from_static(b"friend"), Bytes::from_static(b"\xff\xfe")));
+    let reason = Change::decode(&entry, &Limits::default(), NOW).unwrap_err().to_string();
+    assert_eq!(reason, "friend \"\u{fffd}\u{fffd}\": not valid UTF-8");
+
+    let mut entry = fields("type=profile user=42");
+    entry.push((Bytes::from_static(b"profile.bio"), Bytes::from(vec![b'x'; 1 << 20])));
+    let reason = Change::decode(&entry, &Limits::default(), NOW).unwrap_err().to_string();
+    assert!(reason.ends_with("1048576 bytes long, at most 4096 are allowed") && reason.len() < 200, "{reason}");
+
+    let entry = (0..65).map(|n| (Bytes::from(format!("f{n}")), Bytes::new())).collect();
+    let reason = Change::decode(&entry, &Limits::default(), NOW).unwrap_err().to_string();
+    assert_eq!(reason, "entry: 65 fields, at most 64 are allowed");
+}
+
+#[test]
+fn strict_refuses_what_nobody_knows() {
+    let strict = Limits { strict: true, ..Limits::default() };
+    for (text, expected) in [
+        ("type=add user=42 friend=77 colour=blue", "colour: no such field for this type"),
+        ("type=profile user=42 profile.a=1 friend=77", "friend: no such field for this type"),
+        ("type=remove user=42 friend=77 birthday=", "birthday: no such field for this type"),
+        ("type=add user=42 friend=77 profile.a=1", "profile.a: no such field for this type"),
+    ] {
+        let reason = Change::decode(&fields(text), &strict, NOW).unwrap_err().to_string();
+        assert_eq!(reason, expected, "{text}");
+        assert!(decode(text).is_ok(), "{text} is kept out where not strict");
+    }
+}
+
+fn any_change() -> impl Strategy<Value = Change> {
+    let name = "[a-z0-9ö_.-]{1,12}";
+    let birthday = prop_oneof![Just(""), Just("--02-29"), Just("1990-05-01"), Just("2026-11-29")]
+        .prop_map(|text| crate::birthday::Birthday::parse(text).unwrap());
+    let friend = "f[a-z0-9]{1,12}".prop_map(|text| text.parse().unwrap());
+    let action = prop_oneof![
+        (friend.clone(), proptest::option::of(birthday.clone()))
+            .prop_map(|(friend, birthday)| Action::Add { friend, birthday }),
+        friend.clone().prop_map(|friend| Action::Remove { friend }),
+        (friend, birthday.clone()).prop_map(|(friend, birthday)| Action::Update { friend, birthday }),
+        birthday.prop_map(|birthday| Action::Birthday { birthday }),
+        proptest::collection::btree_map("own_[a-z]{1,8}", proptest::option::of("[^\u{0}]{1,20}"), 1..5)
+            .prop_map(|fields| Action::Profile { fields: fields.into_iter().collect() }),
+    ];
+    let producer = (name, any::<u64>()).prop_map(|(name, sequence)| Producer { name, sequence });
+    (
+        "u[a-z0-9]{1,12}",
+        action,
+        any::<Option<u64>>(),
+        proptest::option::of(name),
+        proptest::option::of(producer),
+        any::<Option<u64>>(),
+    )
+        .prop_map(|(user, action, version, event, producer, at)| Change {
+            user: user.parse().unwrap(),
+            action,
+            version,
+            event,
+            producer,
+            at,
+        })
+}
+
+proptest! {
+    #[test]
+    fn what_is_encoded_decodes_to_the_same(change in any_change()) {
+        let entry: Fields = change.encode().into_iter()
+            .map(|(name, value)| (Bytes::from(name.into_owned()), Bytes::from(value.into_owned())))
+            .collect();
+        let strict = Limits { strict: true, ..Limits::default() };
+        prop_assert_eq!(Change::decode(&entry, &strict, NOW), Ok(change));
+    }
+
+    #[test]
+    fn no_bytes_panic(entry in proptest::collection::vec((
+        prop_oneof![
+            proptest::sample::select(vec!["type", "user", "friend", "birthday", "profile.x", "version", "seq", "at"])
+                .prop_map(|name| name.as_bytes().to_vec()),
+            proptest::collection::vec(any::<u8>(), 0..12),
+        ],
+        prop_oneof![
+            proptest::sample::select(vec!["add", "remove", "profile", "42", "1990-05-01"])
+                .prop_map(|value| value.as_bytes().to_vec()),
+            proptest::collection::vec(any::<u8>(), 0..80),
+        ],
+    ), 0..12)) {
+        let entry: Fields = entry.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let _ = Change::decode(&entry, &Limits { strict: true, ..Limits::default() }, NOW);
+    }
+}

@@ -1,0 +1,164 @@
+//! The core: what a batch of changes does to a shard, with no I/O and no clock.
+//!
+//! A batch goes through here twice: [`Plan::of`] says what must be loaded, [`reduce`] turns that and the batch into a
+//! [`Commit`], a list of plain commands that the store executes in one transaction.
+
+mod batch;
+mod op;
+mod plan;
+mod user;
+
+use std::time::Duration;
+
+use crate::calendar::Calendar;
+use crate::change::{Change, Fields, Limits, Problem, Rejection};
+use crate::position::{CommitId, EntryId};
+use crate::signal::Signal;
+
+pub use batch::reduce;
+pub use op::Op;
+pub use plan::{Loaded, Plan, UserLoaded, UserPlan};
+
+/// The schema of a profile as this build writes it.
+pub const PROFILE_SCHEMA: u32 = 1;
+/// Fields looked at for pruning when one is added: more than one, so that what has expired shrinks faster than it grows.
+pub const PRUNE_SAMPLE: usize = 16;
+
+/// What the rules need to know; alike for every worker of a cluster.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    pub limits: Limits,
+    pub calendar: Calendar,
+    /// How long an event id is remembered.
+    pub dedup_window: Duration,
+    /// How long a silent producer's position is remembered.
+    pub producer_retention: Duration,
+    /// How long a removal's version is remembered.
+    pub tombstone_retention: Duration,
+    pub log_length_max: u64,
+    pub dead_letters_max: u64,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        const DAY: Duration = Duration::from_secs(24 * 3600);
+        Rules {
+            limits: Limits::default(),
+            calendar: Calendar::default(),
+            dedup_window: DAY,
+            producer_retention: 30 * DAY,
+            tombstone_retention: 30 * DAY,
+            log_length_max: 10_000,
+            dead_letters_max: 100_000,
+        }
+    }
+}
+
+/// An entry of a shard's stream as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub id: EntryId,
+    /// None where the entry was trimmed while it was pending.
+    pub fields: Option<Fields>,
+    /// How often it was delivered; 1 for a new entry.
+    pub deliveries: u64,
+}
+
+/// An entry and what it says.
+#[derive(Clone, Debug)]
+pub struct Decoded {
+    pub entry: Entry,
+    pub change: Result<Change, Rejection>,
+}
+
+/// What is stored in `state:{tag}`. The lease holder remembers it: every commit is fenced by generation and position.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardState {
+    pub generation: u64,
+    /// The last commit.
+    pub last: CommitId,
+    /// The last entry whose effects are in the views; every entry up to it is settled.
+    pub applied: EntryId,
+    pub counts: Counts,
+}
+
+/// Since the shard began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Entries settled in any way.
+    pub entries: u64,
+    /// Entries that became dead letters.
+    pub dead: u64,
+    /// Entries that changed nothing: repeated, outdated, or without effect.
+    pub skipped: u64,
+}
+
+/// How an entry was settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    Applied,
+    /// The view already said so.
+    Unchanged,
+    /// A newer version was applied before.
+    Outdated,
+    /// An event id or a producer's sequence seen before, or an entry settled before.
+    Duplicate,
+    /// An update of a friendship that does not exist.
+    NoSuchFriend,
+    Dead,
+}
+
+/// One transaction: all of it happens, or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Commit {
+    pub acks: Vec<EntryId>,
+    pub ops: Vec<Op>,
+    pub signal: Signal,
+    /// The state after it.
+    pub state: ShardState,
+    pub log_length_max: u64,
+    /// One for each entry, in order.
+    pub outcomes: Vec<Outcome>,
+    /// The kinds of the dead letters.
+    pub dead_kinds: Vec<&'static str>,
+}
+
+impl Outcome {
+    pub const ALL: [Outcome; 6] = [
+        Outcome::Applied,
+        Outcome::Unchanged,
+        Outcome::Outdated,
+        Outcome::Duplicate,
+        Outcome::NoSuchFriend,
+        Outcome::Dead,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Applied => "applied",
+            Outcome::Unchanged => "unchanged",
+            Outcome::Outdated => "outdated",
+            Outcome::Duplicate => "duplicate",
+            Outcome::NoSuchFriend => "no_such_friend",
+            Outcome::Dead => "dead",
+        }
+    }
+}
+
+impl Decoded {
+    pub fn new(entry: Entry, limits: &Limits) -> Decoded {
+        let change = match &entry.fields {
+            Some(fields) => Change::decode(fields, limits, entry.id.milliseconds),
+            None => Err(Rejection::new("entry", None, Problem::Trimmed)),
+        };
+        Decoded { entry, change }
+    }
+
+    /// The entry as a dead letter, for a reason that lies outside it.
+    pub fn rejected(entry: Entry, problem: Problem) -> Decoded {
+        Decoded { entry, change: Err(Rejection::new("entry", None, problem)) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,30 @@
+//! The plain commands of which a commit consists.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::key::Key;
+
+/// One command. Lists are never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// HSET
+    HashSet { key: Key, fields: Vec<(String, String)> },
+    /// HDEL
+    HashDelete { key: Key, fields: Vec<String> },
+    /// ZADD, scores first as Redis wants them.
+    SortedAdd { key: Key, members: Vec<(i64, String)> },
+    /// ZREM
+    SortedRemove { key: Key, members: Vec<String> },
+    /// EXPIREAT, Unix seconds.
+    ExpireAt { key: Key, at_seconds: i64 },
+    /// PEXPIRE
+    ExpireAfter { key: Key, after: Duration },
+    /// PERSIST
+    Persist { key: Key },
+    /// SET … PX
+    Remember { key: Key, ttl: Duration },
+    /// XADD … MAXLEN ~ … *
+    Append { key: Key, length_max: u64, fields: Vec<(Bytes, Bytes)> },
+}

@@ -1,0 +1,382 @@
+//! Stories of single batches: what was loaded, what came, which commands follow.
+
+use bytes::Bytes;
+
+use super::*;
+use crate::key::{Keys, ShardKeys};
+use crate::shard::{Layout, Shard};
+
+/// 2026-11-29T19:00:00Z
+const NOW: u64 = 1_795_978_800_000;
+
+/// A shard with what a test put into it. All users live in the one shard of a layout of one.
+struct Story {
+    rules: Rules,
+    keys: ShardKeys,
+    state: ShardState,
+    stored: Vec<(&'static str, &'static str, &'static str)>,
+    extent: (u64, bool),
+    sample: Vec<(String, String)>,
+    events: Vec<&'static str>,
+    producers: Vec<(&'static str, &'static str)>,
+}
+
+fn story() -> Story {
+    let keys = Keys::new("").unwrap().shard(&Layout::new(1).unwrap(), Shard(0));
+    let state = ShardState { generation: 7, last: CommitId::new(6, 3), ..ShardState::default() };
+    Story {
+        rules: Rules::default(),
+        keys,
+        state,
+        stored: vec![],
+        extent: (0, false),
+        sample: vec![],
+        events: vec![],
+        producers: vec![],
+    }
+}
+
+impl Story {
+    /// A stored hash field: part of the user's keys, field, value.
+    fn with(mut self, part: &'static str, field: &'static str, value: &'static str) -> Story {
+        self.stored.push((part, field, value));
+        self
+    }
+
+    fn batch(&self, entries: &[&str]) -> Vec<Decoded> {
+        let entry = |(at, text): (usize, &&str)| Entry {
+            id: EntryId::new(NOW, at as u64 + 1),
+            fields: Some(
+                text.split_whitespace()
+                    .map(|pair| pair.split_once('=').unwrap())
+                    .map(|(name, value)| (Bytes::from(name.to_owned()), Bytes::from(value.to_owned())))
+                    .collect(),
+            ),
+            deliveries: 1,
+        };
+        entries.iter().enumerate().map(entry).map(|entry| Decoded::new(entry, &self.rules.limits)).collect()
+    }
+
+    fn get(&self, part: &str, field: &str) -> Option<String> {
+        let found = self.stored.iter().find(|(p, f, _)| *p == part && *f == field);
+        found.map(|(_, _, value)| (*value).to_owned())
+    }
+
+    fn load(&self, plan: &Plan) -> Loaded {
+        let user = |user: &UserPlan| UserLoaded {
+            friends: user.friends.iter().map(|friend| self.get("birthdays", friend.as_str())).collect(),
+            versions: user.versions.iter().map(|field| self.get("versions", field)).collect(),
+            profile_version: self.get("profile", "version"),
+            extent: user.extent.then_some(self.extent),
+            sample: if user.sample { self.sample.clone() } else { vec![] },
+        };
+        Loaded {
+            milliseconds: NOW,
+            users: plan.users.iter().map(user).collect(),
+            events: plan.events.iter().map(|event| self.events.contains(&event.as_str())).collect(),
+            producers: plan
+                .producers
+                .iter()
+                .map(|name| self.producers.iter().find(|(known, _)| known == name).map(|(_, v)| (*v).to_owned()))
+                .collect(),
+            producers_sample: self.producers.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect(),
+            ..Loaded::default()
+        }
+    }
+
+    fn commit(&self, entries: &[&str]) -> Commit {
+        let batch = self.batch(entries);
+        let plan = Plan::of(&batch, &self.state);
+        let loaded = self.load(&plan);
+        reduce(&self.rules, &self.keys, &self.state, &batch, (&plan, &loaded))
+    }
+
+    fn check(&self, entries: &[&str], outcomes: &[Outcome], commands: &[&str]) {
+        let commit = self.commit(entries);
+        assert_eq!(commit.outcomes, outcomes, "{entries:?}");
+        let found: Vec<String> = commit.ops.iter().map(text).collect();
+        assert_eq!(found, commands, "{entries:?}");
+    }
+}
+
+/// A command as one line, without the tag.
+fn text(op: &Op) -> String {
+    let pairs =
+        |fields: &[(String, String)]| fields.iter().map(|(f, v)| format!("{f}={v}")).collect::<Vec<_>>().join(" ");
+    let line = match op {
+        Op::HashSet { key, fields } => format!("HSET {key} {}", pairs(fields)),
+        Op::HashDelete { key, fields } => format!("HDEL {key} {}", fields.join(" ")),
+        Op::SortedAdd { key, members } => {
+            let members: Vec<_> = members.iter().map(|(score, member)| format!("{score}={member}")).collect();
+            format!("ZADD {key} {}", members.join(" "))
+        }
+        Op::SortedRemove { key, members } => format!("ZREM {key} {}", members.join(" ")),
+        Op::ExpireAt { key, at_seconds } => format!("EXPIREAT {key} {at_seconds}"),
+        Op::ExpireAfter { key, after } => format!("PEXPIRE {key} {}", after.as_millis()),
+        Op::Persist { key } => format!("PERSIST {key}"),
+        Op::Remember { key, ttl } => format!("SET {key} PX {}", ttl.as_millis()),
+        Op::Append { key, fields, .. } => {
+            let fields: Vec<_> = fields
+                .iter()
+                .map(|(name, value)| format!("{}={}", String::from_utf8_lossy(name), String::from_utf8_lossy(value)))
+                .collect();
+            format!("XADD {key} {}", fields.join(" "))
+        }
+    };
+    let tag = Layout::new(1).unwrap().tag(Shard(0)).to_owned();
+    line.replace(&format!("{{{tag}}}"), "{t}")
+}
+
+use Outcome::*;
+
+#[test]
+fn a_first_friend_makes_a_view() {
+    story().check(
+        &["type=add user=42 friend=77 birthday=1990-05-01"],
+        &[Applied],
+        &["HSET user:{t}:42:birthdays 77=1990-05-01", "ZADD users:{t} 0=42"],
+    );
+}
+
+#[test]
+fn changes_of_one_user_become_one_write() {
+    story().with("birthdays", "1", "").check(
+        &[
+            "type=add user=42 friend=77 birthday=1990-05-01",
+            "type=update user=42 friend=77 birthday=1990-05-02",
+            "type=update user=42 friend=1 birthday=--02-29",
+            "type=remove user=42 friend=77",
+            "type=update user=42 friend=77 birthday=1990-05-03",
+            "type=add user=42 friend=77",
+        ],
+        &[Applied, Applied, Applied, Applied, NoSuchFriend, Applied],
+        &["HSET user:{t}:42:birthdays 77= 1=--02-29"],
+    );
+}
+
+#[test]
+fn what_the_view_says_already_is_not_written_again() {
+    let told = story().with("birthdays", "77", "1990-05-01");
+    told.check(&["type=add user=42 friend=77 birthday=1990-05-01"], &[Unchanged], &[]);
+    told.check(&["type=add user=42 friend=77"], &[Unchanged], &[]);
+    told.check(
+        &["type=update user=42 friend=77 birthday=1990-05-02", "type=update user=42 friend=77 birthday=1990-05-01"],
+        &[Applied, Applied],
+        &[],
+    );
+    assert!(told.commit(&["type=add user=42 friend=77"]).signal.users.is_empty());
+}
+
+#[test]
+fn day_keys_follow_the_dates_within_the_window() {
+    let due = 1_796_029_200; // 2026-11-30 09:00 UTC
+    story().with("birthdays", "77", "1990-12-01").check(
+        &["type=update user=42 friend=77 birthday=1990-11-30"],
+        &[Applied],
+        &[
+            "HSET user:{t}:42:birthdays 77=1990-11-30",
+            &format!("ZADD birthdays:{{t}}:2026-11-30 {due}=42:77"),
+            "EXPIREAT birthdays:{t}:2026-11-30 1796173200",
+            "ZREM birthdays:{t}:2026-12-01 42:77",
+        ],
+    );
+    story().with("birthdays", "77", "1990-12-08").check(
+        &["type=update user=42 friend=77 birthday=1990-06-30"],
+        &[Applied],
+        &["HSET user:{t}:42:birthdays 77=1990-06-30"],
+    );
+}
+
+#[test]
+fn the_last_friend_gone_takes_the_user_off_the_list() {
+    let mut last = story().with("birthdays", "77", "");
+    last.extent = (1, false);
+    last.check(
+        &["type=remove user=42 friend=77"],
+        &[Applied],
+        &["HDEL user:{t}:42:birthdays 77", "PEXPIRE user:{t}:42:versions 2592000000", "ZREM users:{t} 42"],
+    );
+    last.extent = (1, true);
+    last.check(&["type=remove user=42 friend=77"], &[Applied], &["HDEL user:{t}:42:birthdays 77"]);
+    last.extent = (2, false);
+    last.check(&["type=remove user=42 friend=77"], &[Applied], &["HDEL user:{t}:42:birthdays 77"]);
+}
+
+#[test]
+fn only_newer_versions_win() {
+    let mut versioned = story().with("birthdays", "77", "").with("versions", "77", "5");
+    versioned.extent = (1, false);
+    versioned.check(&["type=add user=42 friend=77 birthday=--01-01 version=5"], &[Outdated], &[]);
+    versioned.check(
+        &["type=add user=42 friend=77 birthday=--01-01 version=6", "type=remove user=42 friend=77 version=4"],
+        &[Applied, Outdated],
+        &["HSET user:{t}:42:birthdays 77=--01-01", "HSET user:{t}:42:versions 77=6"],
+    );
+}
+
+#[test]
+fn a_removal_leaves_a_tombstone_that_an_older_add_cannot_pass() {
+    let tombstone = format!("77=9:{NOW}");
+    story().check(
+        &["type=remove user=42 friend=77 version=9", "type=add user=42 friend=77 version=8"],
+        &[Unchanged, Outdated],
+        &[&format!("HSET user:{{t}}:42:versions {tombstone}"), "PEXPIRE user:{t}:42:versions 2592000000"],
+    );
+    // The next friend makes the view live again: its versions stay.
+    story().with("versions", "77", "9:1").check(
+        &["type=add user=42 friend=77 version=10"],
+        &[Applied],
+        &[
+            "HSET user:{t}:42:birthdays 77=",
+            "HSET user:{t}:42:versions 77=10",
+            "PERSIST user:{t}:42:versions",
+            "ZADD users:{t} 0=42",
+        ],
+    );
+}
+
+#[test]
+fn old_tombstones_are_pruned_when_one_is_added() {
+    let mut pruning = story().with("birthdays", "1", "");
+    pruning.extent = (2, false);
+    pruning.sample =
+        vec![("old".into(), "3:1000".into()), ("new".into(), format!("3:{NOW}")), ("live".into(), "3".into())];
+    pruning.check(
+        &["type=remove user=42 friend=77 version=9"],
+        &[Unchanged],
+        &["HDEL user:{t}:42:versions old", &format!("HSET user:{{t}}:42:versions 77=9:{NOW}")],
+    );
+}
+
+#[test]
+fn an_update_of_no_friend_leaves_no_version_behind() {
+    story().check(&["type=update user=42 friend=77 birthday=--01-01 version=9"], &[NoSuchFriend], &[]);
+}
+
+#[test]
+fn a_profile_counts_its_changes() {
+    story().with("profile", "version", "4").check(
+        &["type=profile user=42 profile.role=admin profile.tz=", "type=birthday user=42 birthday=1990-05-01 at=17"],
+        &[Applied, Applied],
+        &[
+            "HDEL user:{t}:42:profile tz",
+            "HSET user:{t}:42:profile schema=1 version=6 updated_at=17 role=admin birthday=1990-05-01",
+        ],
+    );
+    story().check(
+        &["type=birthday user=42 birthday="],
+        &[Applied],
+        &[
+            "HDEL user:{t}:42:profile birthday",
+            &format!("HSET user:{{t}}:42:profile schema=1 version=1 updated_at={NOW}"),
+            "ZADD users:{t} 0=42",
+        ],
+    );
+}
+
+#[test]
+fn each_profile_field_has_its_own_version() {
+    let mut versioned = story().with("versions", ":role", "5").with("profile", "version", "1");
+    versioned.extent = (0, true);
+    versioned.check(
+        &["type=profile user=42 profile.role=admin profile.city=Ulm version=5"],
+        &[Applied],
+        &[
+            &format!("HSET user:{{t}}:42:profile schema=1 version=2 updated_at={NOW} city=Ulm"),
+            "HSET user:{t}:42:versions :city=5",
+        ],
+    );
+    versioned.check(&["type=profile user=42 profile.role=admin version=5"], &[Outdated], &[]);
+}
+
+#[test]
+fn a_repeated_event_id_is_dropped() {
+    let mut seen = story();
+    seen.events = vec!["e1"];
+    seen.check(
+        &["type=add user=42 friend=1 id=e1", "type=add user=42 friend=2 id=e2", "type=add user=42 friend=3 id=e2"],
+        &[Duplicate, Applied, Duplicate],
+        &["HSET user:{t}:42:birthdays 2=", "ZADD users:{t} 0=42", "SET dedup:{t}:e2 PX 86400000"],
+    );
+}
+
+#[test]
+fn a_repeated_sequence_is_dropped() {
+    let mut seen = story();
+    seen.producers = vec![("p", "5:1795978800000")];
+    seen.check(
+        &["type=add user=42 friend=1 producer=p seq=5", "type=add user=42 friend=2 producer=p seq=6"],
+        &[Duplicate, Applied],
+        &["HSET user:{t}:42:birthdays 2=", "ZADD users:{t} 0=42", &format!("HSET producers:{{t}} p=6:{NOW}")],
+    );
+}
+
+#[test]
+fn a_new_producer_pushes_out_those_long_silent() {
+    let mut seen = story();
+    seen.producers = vec![("silent", "5:1000"), ("awake", "5:1795978800000")];
+    seen.check(
+        &["type=add user=42 friend=1 producer=new seq=0"],
+        &[Applied],
+        &[
+            "HSET user:{t}:42:birthdays 1=",
+            "ZADD users:{t} 0=42",
+            "HDEL producers:{t} silent",
+            &format!("HSET producers:{{t}} new=0:{NOW}"),
+        ],
+    );
+}
+
+#[test]
+fn a_malformed_entry_is_buried_and_the_rest_goes_on() {
+    story().check(
+        &["type=add user=42 friend=42", "type=add user=42 friend=77"],
+        &[Dead, Applied],
+        &[
+            &format!(
+                "XADD dlq:{{t}} reason=friend \"42\": the same as user kind=same_as_user entry={NOW}-1 \
+                 f.type=add f.user=42 f.friend=42"
+            ),
+            "HSET user:{t}:42:birthdays 77=",
+            "ZADD users:{t} 0=42",
+        ],
+    );
+}
+
+#[test]
+fn a_trimmed_entry_is_buried_by_its_id() {
+    let trimmed = Decoded::new(Entry { id: EntryId::new(NOW, 1), fields: None, deliveries: 2 }, &Limits::default());
+    let story = story();
+    let batch = [trimmed];
+    let plan = Plan::of(&batch, &story.state);
+    let commit = reduce(&story.rules, &story.keys, &story.state, &batch, (&plan, &story.load(&plan)));
+    let expected = format!(
+        "XADD dlq:{{t}} reason=entry: trimmed from the stream before it was applied kind=trimmed entry={NOW}-1"
+    );
+    assert_eq!(commit.ops.iter().map(text).collect::<Vec<_>>(), [expected]);
+}
+
+#[test]
+fn entries_settled_before_are_only_acknowledged() {
+    let mut again = story();
+    again.state.applied = EntryId::new(NOW, 1);
+    again.check(
+        &["type=add user=42 friend=1", "type=add user=42 friend=2"],
+        &[Duplicate, Applied],
+        &["HSET user:{t}:42:birthdays 2=", "ZADD users:{t} 0=42"],
+    );
+    let commit = again.commit(&["type=add user=42 friend=1"]);
+    assert_eq!(commit.acks, [EntryId::new(NOW, 1)]);
+    assert_eq!(commit.state.applied, EntryId::new(NOW, 1));
+}
+
+#[test]
+fn commits_chain_across_generations() {
+    let story = story();
+    let first = story.commit(&["type=add user=42 friend=1"]);
+    assert_eq!((first.signal.previous, first.signal.id), (CommitId::new(6, 3), CommitId::new(7, 1)));
+    let next = Story { state: first.state, ..story };
+    let second = next.commit(&["type=remove user=42 friend=9", "type=add user=1 friend=1"]);
+    assert_eq!((second.signal.previous, second.signal.id), (CommitId::new(7, 1), CommitId::new(7, 2)));
+    assert_eq!(second.state.counts, Counts { entries: 3, dead: 1, skipped: 1 });
+}

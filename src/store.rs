@@ -1,0 +1,96 @@
+//! The boundary between the worker and Redis, at the level of meaning. Two implementations: the real one in
+//! [`crate::redis`], and the model in `testing`, which specifies it; conformance tests run the same operations on both.
+
+use std::time::Duration;
+
+use crate::error::Disposition;
+use crate::lease::WorkerId;
+use crate::reduce::{Commit, Entry, Loaded, Plan, ShardState};
+use crate::shard::Shard;
+
+/// Why an operation did not succeed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    pub disposition: Disposition,
+    /// A short, stable name for counting, such as `timeout` or `out_of_memory`.
+    pub reason: &'static str,
+    /// For people: node, what was asked, what came back.
+    pub message: String,
+}
+
+/// The answer to taking a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// The lease is this worker's, with a new generation, which the state carries.
+    Mine(ShardState),
+    Held(WorkerId),
+}
+
+/// Which entries to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// Those delivered before and not yet acknowledged, oldest first, from the beginning. Answers at once.
+    Pending,
+    /// Those never delivered; waits for the first one as long as this.
+    New { block: Duration },
+}
+
+/// The answer to a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Committed {
+    /// All of it happened. Errors of single commands (a key of a foreign type) are listed; the rest stands.
+    Done { errors: Vec<String> },
+    /// None of it happened: somebody wrote the shard's state since it was loaded.
+    Refused,
+}
+
+/// Where shards live.
+pub trait Store: Clone + Send + Sync + 'static {
+    type Link: ShardLink;
+
+    /// A link to the node that owns the shard's slot now.
+    fn connect(&self, shard: Shard) -> impl Future<Output = Result<Self::Link, Error>> + Send;
+
+    /// Something said that the topology changed: look before the next connect.
+    fn refresh(&self) -> impl Future<Output = ()> + Send;
+
+    /// Tells that this worker lives, forgets those silent for longer than `silent_max`, and lists the living.
+    fn heartbeat(
+        &self,
+        worker: &WorkerId,
+        silent_max: Duration,
+    ) -> impl Future<Output = Result<Vec<WorkerId>, Error>> + Send;
+
+    /// This worker is no longer among the living.
+    fn leave(&self, worker: &WorkerId) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// The holders of these shards' leases; an error for a shard whose node does not answer.
+    fn holders(&self, shards: &[Shard]) -> impl Future<Output = Vec<Result<Option<WorkerId>, Error>>> + Send;
+
+    /// Gives the lease up if it is this worker's. Safe to call twice and from beside the link.
+    fn release(&self, shard: Shard, worker: &WorkerId) -> impl Future<Output = Result<bool, Error>> + Send;
+}
+
+/// One shard's connection, used in strict sequence. After an error that is not clean
+/// ([`Disposition::is_clean`]) or after a dropped call it is dead: every later call fails.
+pub trait ShardLink: Send + 'static {
+    /// Takes the lease where it is free or this worker's already, raises the generation and makes sure that the group
+    /// exists, at the stored position where it was lost. One atomic step.
+    fn take(&mut self, worker: &WorkerId, ttl: Duration) -> impl Future<Output = Result<Taken, Error>> + Send;
+
+    /// Extends the lease; false where it is no longer this worker's. Works when memory is full.
+    fn renew(&mut self, worker: &WorkerId, ttl: Duration) -> impl Future<Output = Result<bool, Error>> + Send;
+
+    /// At most `count` entries in stream order.
+    fn read(&mut self, which: Read, count: usize) -> impl Future<Output = Result<Vec<Entry>, Error>> + Send;
+
+    /// Begins to watch the shard's state, then reads what the plan names.
+    fn load(&mut self, plan: &Plan) -> impl Future<Output = Result<Loaded, Error>> + Send;
+
+    /// Executes the commit unless the watched state was written since [`ShardLink::load`].
+    fn commit(&mut self, commit: &Commit) -> impl Future<Output = Result<Committed, Error>> + Send;
+
+    /// Removes entries that no group needs and that are older than `retention`; answers how many.
+    fn trim(&mut self, retention: Duration) -> impl Future<Output = Result<u64, Error>> + Send;
+}
