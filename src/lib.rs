@@ -31,3 +31,5 @@ pub mod task;
 
 #[cfg(feature = "server")]
 pub mod config;
+#[cfg(feature = "server")]
+pub mod local;

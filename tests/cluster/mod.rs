@@ -1,0 +1,3 @@
+//! Tests against a real cluster.
+
+mod topology;
