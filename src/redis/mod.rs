@@ -1,15 +1,22 @@
 //! The boundary to Redis: nothing outside this folder speaks its protocol or knows its client libraries.
 //!
-//! Two ways lead to a node. Our own thin links carry what must never be sent twice: a [`Link`] in strict sequence.
+//! Two ways lead to a node. Our own thin links carry what must never be sent twice: a [`Link`] in strict sequence,
+//! a [`Pipe`] for appends, a [`Subscription`] for signals. What may be sent twice goes over shared clients ([`Nodes`]).
 //! [`Topology`] says which node owns a slot.
 
 mod decode;
 mod encode;
 mod error;
 mod link;
+mod nodes;
 mod options;
+mod outgoing;
+mod pipe;
+mod pipes;
+mod pubsub;
 mod reply;
 mod shards;
+mod shared;
 mod stream;
 mod tls;
 mod topology;
@@ -17,7 +24,11 @@ mod topology;
 pub use encode::{Command, Pipeline};
 pub use error::Error;
 pub use link::{Link, Reader, Writer};
+pub use nodes::Nodes;
 pub use options::{AddressError, ConnectOptions, NodeAddress};
+pub use pipe::Pipe;
+pub use pipes::Pipes;
+pub use pubsub::{Event, Subscription};
 pub use reply::Reply;
 pub use tls::{Tls, TlsOptions};
 pub use topology::{Node, SLOTS, Table, Topology};

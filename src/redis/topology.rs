@@ -7,7 +7,7 @@ use std::{
 };
 
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{Notify, mpsc, watch},
     time::{Instant, sleep_until, timeout},
 };
 
@@ -29,7 +29,8 @@ pub const SLOTS: u16 = 16384;
 const NODES_ASKED_MAX: usize = 6;
 /// How long a first answer waits for a newer one from somebody else.
 const ANSWER_GRACE: Duration = Duration::from_millis(50);
-/// The least time between two refreshes, whoever asks.
+/// How often the map is refreshed without a reason, and the least time between two refreshes whoever asks.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
 const REFRESH_INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 /// A member of the cluster.
@@ -67,6 +68,8 @@ pub struct Topology {
     /// Held by the one refresh under way; the others wait for it and share its result.
     refreshing: tokio::sync::Mutex<Option<Instant>>,
     outcome: Mutex<Outcome>,
+    /// Rung by a redirect: where one slot moved, others may have.
+    stale: Notify,
 }
 
 #[derive(Debug)]
@@ -86,6 +89,7 @@ impl Topology {
                 count: 0,
                 result: Ok(()),
             }),
+            stale: Notify::new(),
         }
     }
 
@@ -159,8 +163,20 @@ impl Topology {
                 })
             });
             Arc::make_mut(table).owners[usize::from(slot)] = Some(node);
+            self.stale.notify_one();
             true
         });
+    }
+
+    /// Refreshes for ever: once an interval, and soon after every redirect. To be run beside everything else.
+    pub async fn keep_fresh(&self) {
+        loop {
+            // A refresh that fails is tried again, and whoever needs a node hears of the failure there.
+            let _ = timeout(REFRESH_INTERVAL, self.stale.notified()).await;
+            if let Err(error) = self.refresh().await {
+                tracing::debug!(%error, "the slot map could not be refreshed");
+            }
+        }
     }
 
     /// Asks the cluster again. However many callers come, one refresh runs at a time and all share its result; two

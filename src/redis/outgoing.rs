@@ -1,0 +1,58 @@
+//! Bytes on their way to a node whose answers are read at the same time.
+
+use super::{error::Error, link::Writer};
+
+/// A buffer larger than this is not kept for the next use.
+const BUFFER_BYTES_KEPT_MAX: usize = 256 * 1024;
+
+/// Bytes being written, and where in the whole stream of bytes they stand.
+#[derive(Debug, Default)]
+pub struct Outgoing {
+    buffer: Vec<u8>,
+    written: usize,
+    /// Bytes of all earlier buffers.
+    before: u64,
+    /// Whether bytes may still be held back by the TLS layer.
+    unflushed: bool,
+}
+
+impl Outgoing {
+    pub fn is_done(&self) -> bool {
+        self.written == self.buffer.len() && !self.unflushed
+    }
+
+    /// Bytes that wait to be written.
+    pub fn waiting(&self) -> usize {
+        self.buffer.len() - self.written
+    }
+
+    /// How many bytes were handed to the system since the connection began.
+    pub fn sent(&self) -> u64 {
+        self.before + self.written as u64
+    }
+
+    /// Adds bytes, and says where in the stream they begin.
+    pub fn add(&mut self, bytes: &[u8]) -> u64 {
+        if self.written == self.buffer.len() {
+            self.before += self.written as u64;
+            self.written = 0;
+            self.buffer.clear();
+            self.buffer.shrink_to(BUFFER_BYTES_KEPT_MAX);
+        }
+        let start = self.before + self.buffer.len() as u64;
+        self.buffer.extend_from_slice(bytes);
+        start
+    }
+
+    /// Writes on. Nothing is lost or repeated where this future is dropped before it is ready.
+    pub async fn push(&mut self, writer: &mut Writer) -> Result<(), Error> {
+        if self.waiting() > 0 {
+            self.written += writer.write(&self.buffer[self.written..]).await?;
+            self.unflushed = true;
+        } else {
+            writer.flush().await?;
+            self.unflushed = false;
+        }
+        Ok(())
+    }
+}
