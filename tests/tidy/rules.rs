@@ -67,7 +67,7 @@ pub(super) fn holding<'a>(
 pub(super) fn spawns(path: &str, text: &str) -> Vec<String> {
     let words = [
         "tokio::spawn",
-        "task::spawn",
+        "tokio::task::",
         "spawn_blocking(",
         "spawn_local(",
         "thread::spawn",
