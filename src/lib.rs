@@ -25,10 +25,16 @@ pub mod reduce;
 pub mod shard;
 pub mod signal;
 
+#[cfg(feature = "server")]
+pub mod metrics;
 pub mod redis;
 pub mod store;
 pub mod task;
 
+#[cfg(feature = "server")]
+pub mod admin;
+#[cfg(feature = "server")]
+pub mod cli;
 #[cfg(feature = "server")]
 pub mod config;
 #[cfg(feature = "server")]

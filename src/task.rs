@@ -1,4 +1,4 @@
-//! The only place that starts tasks: each has a name, and a panic in it is logged under that name.
+//! The only place that starts tasks and threads: each has a name, and a panic in it is logged under that name.
 
 use std::future::Future;
 
@@ -18,6 +18,18 @@ where
     tokio::spawn(watched.instrument(tracing::debug_span!("task", name)))
 }
 
+/// Runs `work` on a thread of its own: for what must go on while the runtime is stuck.
+pub fn thread<T: Send + 'static>(
+    name: &'static str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<std::thread::JoinHandle<T>> {
+    let watched = move || {
+        let _witness = Witness { name };
+        work()
+    };
+    std::thread::Builder::new().name(name.to_owned()).spawn(watched)
+}
+
 /// Dropped while its task unwinds, it tells of the panic.
 struct Witness {
     name: &'static str,
@@ -35,6 +47,8 @@ impl Drop for Witness {
 mod tests {
     #[tokio::test]
     async fn a_panic_ends_its_task_and_shows_in_the_handle() {
+        let alone = super::thread("alone", || 8).unwrap();
+        assert_eq!(alone.join().unwrap(), 8);
         let failed = super::spawn("doomed", async {
             assert_eq!(1, 2, "on purpose");
         });

@@ -6,6 +6,9 @@ use std::time::Duration;
 use humantime::format_duration;
 use tracing_subscriber::EnvFilter;
 
+use crate::key::Keys;
+use crate::redis::NodeAddress;
+
 use super::{Config, Settings, relation};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -15,7 +18,6 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 const GIB: u64 = 1024 * 1024 * 1024;
-const PREFIX_BYTES_MAX: usize = 64;
 const NAME_BYTES_MAX: usize = 64;
 
 /// Every sentence that is wrong with these settings.
@@ -29,258 +31,86 @@ pub(super) fn violations(settings: &Settings) -> Vec<String> {
 
 /// Bounds of whole numbers.
 fn counts(settings: &Settings) -> Vec<String> {
-    let Config {
-        worker,
-        change,
-        calendar,
-        log,
-        writer,
-        ..
-    } = &settings.config;
+    let Config { worker, change, calendar, log, writer, .. } = &settings.config;
     let table: [(&str, u64, RangeInclusive<u64>); 11] = [
         ("worker.threads", worker.threads as u64, 0..=1024),
-        (
-            "worker.batch_changes_max",
-            worker.batch_changes_max as u64,
-            1..=10_000,
-        ),
-        (
-            "worker.batch_bytes_max",
-            worker.batch_bytes_max as u64,
-            1024..=GIB,
-        ),
+        ("worker.batch_changes_max", worker.batch_changes_max as u64, 1..=10_000),
+        ("worker.batch_bytes_max", worker.batch_bytes_max as u64, 1024..=GIB),
         ("worker.deliveries_max", worker.deliveries_max, 1..=10_000),
-        (
-            "worker.dead_letters_max",
-            worker.dead_letters_max,
-            1..=100_000_000,
-        ),
-        (
-            "change.field_bytes_max",
-            change.field_bytes_max as u64,
-            64..=GIB,
-        ),
+        ("worker.dead_letters_max", worker.dead_letters_max, 1..=100_000_000),
+        ("change.field_bytes_max", change.field_bytes_max as u64, 64..=GIB),
         ("change.fields_max", change.fields_max as u64, 4..=4096),
-        (
-            "calendar.horizon_days",
-            u64::from(calendar.horizon_days),
-            1..=300,
-        ),
+        ("calendar.horizon_days", u64::from(calendar.horizon_days), 1..=300),
         ("log.length_max", log.length_max, 100..=100_000_000),
-        (
-            "writer.batch_changes_max",
-            writer.batch_changes_max as u64,
-            1..=10_000,
-        ),
-        (
-            "writer.queue_changes_max",
-            writer.queue_changes_max as u64,
-            1..=10_000_000,
-        ),
+        ("writer.batch_changes_max", writer.batch_changes_max as u64, 1..=10_000),
+        ("writer.queue_changes_max", writer.queue_changes_max as u64, 1..=10_000_000),
     ];
-    let outside = table
-        .into_iter()
-        .filter(|(_, value, bounds)| !bounds.contains(value));
+    let outside = table.into_iter().filter(|(_, value, bounds)| !bounds.contains(value));
     let sentence = |(key, value, bounds): (&str, u64, RangeInclusive<u64>)| {
         let place = settings.source(key);
-        format!(
-            "{key} = {value} ({place}): expected {} to {}",
-            bounds.start(),
-            bounds.end()
-        )
+        format!("{key} = {value} ({place}): expected {} to {}", bounds.start(), bounds.end())
     };
     outside.map(sentence).collect()
 }
 
 /// Bounds of durations.
 fn durations(settings: &Settings) -> Vec<String> {
-    let Config {
-        redis,
-        worker,
-        calendar,
-        subscriber,
-        reader,
-        writer,
-        ..
-    } = &settings.config;
+    let Config { redis, worker, calendar, subscriber, reader, writer, .. } = &settings.config;
     let table: [(&str, Duration, RangeInclusive<Duration>); 19] = [
-        (
-            "redis.connect_timeout",
-            redis.connect_timeout,
-            10 * MILLISECOND..=MINUTE,
-        ),
-        (
-            "redis.reply_timeout",
-            redis.reply_timeout,
-            10 * MILLISECOND..=MINUTE,
-        ),
+        ("redis.connect_timeout", redis.connect_timeout, 10 * MILLISECOND..=MINUTE),
+        ("redis.reply_timeout", redis.reply_timeout, 10 * MILLISECOND..=MINUTE),
         ("worker.block", worker.block, 10 * MILLISECOND..=MINUTE),
-        (
-            "worker.lease_ttl",
-            worker.lease_ttl,
-            100 * MILLISECOND..=HOUR,
-        ),
-        (
-            "worker.heartbeat",
-            worker.heartbeat,
-            10 * MILLISECOND..=MINUTE,
-        ),
-        (
-            "worker.backoff_min",
-            worker.backoff_min,
-            MILLISECOND..=MINUTE,
-        ),
-        (
-            "worker.backoff_max",
-            worker.backoff_max,
-            MILLISECOND..=MINUTE,
-        ),
-        (
-            "worker.retention",
-            worker.retention,
-            Duration::ZERO..=10 * YEAR,
-        ),
-        (
-            "worker.trim_interval",
-            worker.trim_interval,
-            100 * MILLISECOND..=DAY,
-        ),
+        ("worker.lease_ttl", worker.lease_ttl, 100 * MILLISECOND..=HOUR),
+        ("worker.heartbeat", worker.heartbeat, 10 * MILLISECOND..=MINUTE),
+        ("worker.backoff_min", worker.backoff_min, MILLISECOND..=MINUTE),
+        ("worker.backoff_max", worker.backoff_max, MILLISECOND..=MINUTE),
+        ("worker.retention", worker.retention, Duration::ZERO..=10 * YEAR),
+        ("worker.trim_interval", worker.trim_interval, 100 * MILLISECOND..=DAY),
         ("worker.dedup_window", worker.dedup_window, SECOND..=YEAR),
-        (
-            "worker.producer_retention",
-            worker.producer_retention,
-            HOUR..=10 * YEAR,
-        ),
-        (
-            "worker.tombstone_retention",
-            worker.tombstone_retention,
-            HOUR..=10 * YEAR,
-        ),
-        (
-            "worker.shutdown_grace",
-            worker.shutdown_grace,
-            100 * MILLISECOND..=HOUR,
-        ),
+        ("worker.producer_retention", worker.producer_retention, HOUR..=10 * YEAR),
+        ("worker.tombstone_retention", worker.tombstone_retention, HOUR..=10 * YEAR),
+        ("worker.shutdown_grace", worker.shutdown_grace, 100 * MILLISECOND..=HOUR),
         ("calendar.day_grace", calendar.day_grace, DAY..=31 * DAY),
-        (
-            "subscriber.poll_interval",
-            subscriber.poll_interval,
-            10 * MILLISECOND..=HOUR,
-        ),
-        (
-            "subscriber.poll_interval_degraded",
-            subscriber.poll_interval_degraded,
-            10 * MILLISECOND..=HOUR,
-        ),
-        (
-            "reader.fresh_within",
-            reader.fresh_within,
-            MILLISECOND..=DAY,
-        ),
+        ("subscriber.poll_interval", subscriber.poll_interval, 10 * MILLISECOND..=HOUR),
+        ("subscriber.poll_interval_degraded", subscriber.poll_interval_degraded, 10 * MILLISECOND..=HOUR),
+        ("reader.fresh_within", reader.fresh_within, MILLISECOND..=DAY),
         ("reader.timeout", reader.timeout, MILLISECOND..=MINUTE),
         ("writer.timeout", writer.timeout, 10 * MILLISECOND..=HOUR),
     ];
-    let outside = table
-        .into_iter()
-        .filter(|(_, value, bounds)| !bounds.contains(value));
+    let outside = table.into_iter().filter(|(_, value, bounds)| !bounds.contains(value));
     let sentence = |(key, value, bounds): (&str, Duration, RangeInclusive<Duration>)| {
-        let (least, most) = (
-            format_duration(*bounds.start()),
-            format_duration(*bounds.end()),
-        );
+        let (least, most) = (format_duration(*bounds.start()), format_duration(*bounds.end()));
         let place = settings.source(key);
-        format!(
-            "{key} = {} ({place}): expected {least} to {most}",
-            format_duration(value)
-        )
+        format!("{key} = {} ({place}): expected {least} to {most}", format_duration(value))
     };
     outside.map(sentence).collect()
 }
 
 /// Texts with a form.
 fn texts(settings: &Settings) -> Vec<String> {
-    let Config {
-        redis,
-        worker,
-        admin,
-        logging,
-        ..
-    } = &settings.config;
+    let Config { redis, worker, admin, logging, .. } = &settings.config;
     let mut found = Vec::new();
     let mut expect = |key: &str, text: &str, holds: bool, expected: &str| {
         if !holds {
-            found.push(format!(
-                "{key} = {text:?} ({}): expected {expected}",
-                settings.source(key)
-            ));
+            found.push(format!("{key} = {text:?} ({}): expected {expected}", settings.source(key)));
         }
     };
-    let address = "host:port, with a port from 1 to 65535";
-    expect(
-        "redis.nodes",
-        "",
-        !redis.nodes.is_empty(),
-        "at least one host:port",
-    );
-    for node in &redis.nodes {
-        expect("redis.nodes", node, is_address(node), address);
-    }
-    for (from, to) in &redis.address_map {
-        expect("redis.address_map", from, is_address(from), address);
-        expect("redis.address_map", to, is_address(to), address);
-    }
-    let plain = |text: &str| {
-        !text.contains(|c: char| c.is_control() || c.is_whitespace() || c == '{' || c == '}')
-    };
+    expect("redis.nodes", "", !redis.nodes.is_empty(), "at least one host:port");
+    let plain = |text: &str| !text.contains(|c: char| c.is_control() || c.is_whitespace() || c == '{' || c == '}');
     let prefix = redis.prefix.as_str();
-    let prefix_holds = prefix.len() <= PREFIX_BYTES_MAX && plain(prefix);
-    expect(
-        "redis.prefix",
-        prefix,
-        prefix_holds,
-        "at most 64 bytes without spaces, control characters, { and }",
-    );
+    let prefix_holds = Keys::new(prefix).is_ok();
+    expect("redis.prefix", prefix, prefix_holds, "at most 64 bytes without spaces, control characters, { and }");
     if let Some(name) = &worker.name {
         let holds = name.len() <= NAME_BYTES_MAX && plain(name);
-        expect(
-            "worker.name",
-            name,
-            holds,
-            "at most 64 bytes without spaces, control characters, { and }",
-        );
+        expect("worker.name", name, holds, "at most 64 bytes without spaces, control characters, { and }");
     }
     if let Some(listen) = &admin.listen {
         // Port 0 takes any free one, which is of use here and nowhere else.
-        let holds = is_address(listen)
-            || listen
-                .strip_suffix(":0")
-                .is_some_and(|host| !host.is_empty());
-        expect(
-            "admin.listen",
-            listen,
-            holds,
-            "host:port, or nothing for no admin server",
-        );
+        let some_port = listen.strip_suffix(":0").map(|host| format!("{host}:1"));
+        let holds = some_port.as_ref().unwrap_or(listen).parse::<NodeAddress>().is_ok();
+        expect("admin.listen", listen, holds, "host:port, or nothing for no admin server");
     }
     let level_holds = !logging.level.is_empty() && EnvFilter::try_new(&logging.level).is_ok();
-    expect(
-        "logging.level",
-        &logging.level,
-        level_holds,
-        "a level such as info, or a filter such as info,heyday=debug",
-    );
+    expect("logging.level", &logging.level, level_holds, "a level such as info, or a filter such as info,heyday=debug");
     found
-}
-
-fn is_address(text: &str) -> bool {
-    let Some((host, port)) = text.rsplit_once(':') else {
-        return false;
-    };
-    let host_holds = match host.strip_prefix('[') {
-        Some(inner) => inner
-            .strip_suffix(']')
-            .is_some_and(|inner| inner.parse::<std::net::Ipv6Addr>().is_ok()),
-        None => !host.is_empty() && !host.contains([':', '/', '@', ' ']),
-    };
-    host_holds && port.parse::<u16>().is_ok_and(|port| port != 0)
 }

@@ -5,11 +5,10 @@
 //! option structs of their own and never see a [`Config`].
 
 mod check;
+mod connect;
 mod relation;
 mod sections;
 mod source;
-#[cfg(test)]
-mod tests;
 mod values;
 
 use std::collections::BTreeMap;
@@ -20,8 +19,8 @@ use figment::value::Value;
 use serde::Serialize;
 
 pub use sections::{
-    Admin, Calendar, Change, Config, LeapDay, Log, LogFormat, Logging, Preflight, Reader, Redis,
-    Subscriber, Worker, Writer,
+    Admin, Calendar, Change, Config, LeapDay, Log, LogFormat, Logging, Preflight, Reader, Redis, Subscriber, Worker,
+    Writer,
 };
 pub use source::{Flag, Source, Sources, color_wanted};
 pub use values::{NotifyAt, Secret, Zone};
@@ -74,21 +73,12 @@ impl Settings {
     pub fn load(sources: &Sources) -> Result<Self, Error> {
         let (assignments, mut problems) = sources.assignments();
         let known = defaults();
-        problems.extend(
-            assignments
-                .iter()
-                .filter_map(|assignment| fault(assignment, &known)),
-        );
+        problems.extend(assignments.iter().filter_map(|assignment| fault(assignment, &known)));
         Error::unless_none(problems)?;
 
         let settings = Self {
-            config: merge(&assignments).map_err(|error| Error {
-                problems: vec![error.to_string()],
-            })?,
-            sources: assignments
-                .into_iter()
-                .map(|assignment| (assignment.key, assignment.source))
-                .collect(),
+            config: merge(&assignments).map_err(|error| Error { problems: vec![error.to_string()] })?,
+            sources: assignments.into_iter().map(|assignment| (assignment.key, assignment.source)).collect(),
         };
         Error::unless_none(check::violations(&settings))?;
         Ok(settings)
@@ -106,28 +96,16 @@ impl Settings {
         let tree = serde_json::to_value(&self.config).expect("settings are plain data");
         let sections = tree.as_object().expect("settings are sections").iter();
         let rows = sections.flat_map(|(section, keys)| {
-            let keys = keys
-                .as_object()
-                .expect("a section is a table of settings")
-                .iter();
+            let keys = keys.as_object().expect("a section is a table of settings").iter();
             keys.map(move |(key, value)| (format!("{section}.{key}"), value.clone()))
         });
-        rows.map(|(key, value)| Effective {
-            source: self.source(&key).to_string(),
-            key,
-            value,
-        })
-        .collect()
+        rows.map(|(key, value)| Effective { source: self.source(&key).to_string(), key, value }).collect()
     }
 }
 
 impl Error {
     fn unless_none(problems: Vec<String>) -> Result<(), Self> {
-        if problems.is_empty() {
-            Ok(())
-        } else {
-            Err(Self { problems })
-        }
+        if problems.is_empty() { Ok(()) } else { Err(Self { problems }) }
     }
 }
 
@@ -141,22 +119,15 @@ impl std::error::Error for Error {}
 
 /// The name of every setting.
 fn defaults() -> Vec<String> {
-    let settings = Settings {
-        config: Config::default(),
-        sources: BTreeMap::new(),
-    };
-    settings
-        .effective()
-        .into_iter()
-        .map(|row| row.key)
-        .collect()
+    let settings = Settings { config: Config::default(), sources: BTreeMap::new() };
+    settings.effective().into_iter().map(|row| row.key).collect()
 }
 
 fn merge(assignments: &[Assignment]) -> Result<Config, Box<figment::Error>> {
     let start = Figment::from(Serialized::defaults(Config::default()));
-    let merged = assignments.iter().fold(start, |figment, assignment| {
-        figment.merge(Serialized::default(&assignment.key, &assignment.value))
-    });
+    let merged = assignments
+        .iter()
+        .fold(start, |figment, assignment| figment.merge(Serialized::default(&assignment.key, &assignment.value)));
     merged.extract().map_err(Box::new)
 }
 
@@ -168,17 +139,10 @@ fn fault(assignment: &Assignment, known: &[String]) -> Option<String> {
             Some(nearest) => format!("did you mean {}?", source.spelled(nearest)),
             None => "see `heyday config show` for every setting".to_owned(),
         };
-        return Some(format!(
-            "{}: no such setting ({source}); {hint}",
-            source.spelled(key)
-        ));
+        return Some(format!("{}: no such setting ({source}); {hint}", source.spelled(key)));
     }
     let error = merge(std::slice::from_ref(assignment)).err()?;
-    Some(format!(
-        "{key} = {} ({source}): expected {}",
-        shown(assignment),
-        expected(&error)
-    ))
+    Some(format!("{key} = {} ({source}): {}", shown(assignment), complaint(&error)))
 }
 
 fn shown(assignment: &Assignment) -> String {
@@ -188,18 +152,18 @@ fn shown(assignment: &Assignment) -> String {
     serde_json::to_string(&assignment.value).unwrap_or_else(|_| "?".to_owned())
 }
 
-/// What the setting would have taken, in words.
-fn expected(error: &figment::Error) -> String {
+/// What was wrong with it, in words; our own types say that themselves.
+fn complaint(error: &figment::Error) -> String {
     use figment::error::Kind;
     match &error.kind {
-        Kind::InvalidType(_, expected)
-        | Kind::InvalidValue(_, expected)
-        | Kind::InvalidLength(_, expected) => match expected.as_str() {
-            "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or more".to_owned(),
-            "a boolean" => "true or false".to_owned(),
-            other => other.to_owned(),
-        },
-        Kind::UnknownVariant(_, variants) => format!("one of {}", variants.join(", ")),
+        Kind::InvalidType(_, expected) | Kind::InvalidValue(_, expected) | Kind::InvalidLength(_, expected) => {
+            match expected.as_str() {
+                "u8" | "u16" | "u32" | "u64" | "usize" => "expected a whole number, 0 or more".to_owned(),
+                "a boolean" => "expected true or false".to_owned(),
+                other => format!("expected {other}"),
+            }
+        }
+        Kind::UnknownVariant(_, variants) => format!("expected one of {}", variants.join(", ")),
         Kind::Message(message) => message.clone(),
         other => other.to_string(),
     }
@@ -211,14 +175,10 @@ fn nearest<'a>(key: &str, known: &'a [String]) -> Option<&'a str> {
     let flat = key.replace('.', "_");
     let ranked = known.iter().map(|candidate| {
         let name = candidate.rsplit('.').next();
-        let obvious =
-            name == Some(key) || candidate.starts_with(key) || candidate.replace('.', "_") == flat;
+        let obvious = name == Some(key) || candidate.starts_with(key) || candidate.replace('.', "_") == flat;
         (if obvious { 0 } else { edits(key, candidate) }, candidate)
     });
-    ranked
-        .min()
-        .filter(|(edits, _)| *edits <= EDITS_MAX)
-        .map(|(_, candidate)| candidate.as_str())
+    ranked.min().filter(|(edits, _)| *edits <= EDITS_MAX).map(|(_, candidate)| candidate.as_str())
 }
 
 /// How many letters have to be added, removed or replaced to come from one word to the other.
@@ -234,3 +194,6 @@ fn edits(from: &str, to: &str) -> usize {
     }
     row[to.len()]
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::redis::NodeAddress;
+
 use super::values::{NotifyAt, Secret, Zone, nodes, optional, optional_secret};
 
 const KIB: usize = 1024;
@@ -33,7 +35,7 @@ pub struct Config {
 #[serde(deny_unknown_fields)]
 pub struct Redis {
     #[serde(deserialize_with = "nodes::deserialize")]
-    pub nodes: Vec<String>,
+    pub nodes: Vec<NodeAddress>,
     #[serde(with = "optional")]
     pub username: Option<String>,
     #[serde(with = "optional_secret")]
@@ -43,12 +45,16 @@ pub struct Redis {
     pub tls_ca_file: Option<String>,
     #[serde(with = "optional")]
     pub tls_server_name: Option<String>,
+    #[serde(with = "optional")]
+    pub tls_certificate_file: Option<String>,
+    #[serde(with = "optional")]
+    pub tls_key_file: Option<String>,
     pub prefix: String,
     #[serde(with = "humantime_serde")]
     pub connect_timeout: Duration,
     #[serde(with = "humantime_serde")]
     pub reply_timeout: Duration,
-    pub address_map: BTreeMap<String, String>,
+    pub address_map: BTreeMap<NodeAddress, NodeAddress>,
 }
 
 /// The consumer: how it shares shards, batches, retries and cleans up.
@@ -192,12 +198,14 @@ pub enum LogFormat {
 impl Default for Redis {
     fn default() -> Self {
         Self {
-            nodes: vec!["127.0.0.1:6379".to_owned()],
+            nodes: vec![NodeAddress::new("127.0.0.1", 6379)],
             username: None,
             password: None,
             tls: false,
             tls_ca_file: None,
             tls_server_name: None,
+            tls_certificate_file: None,
+            tls_key_file: None,
             prefix: String::new(),
             connect_timeout: Duration::from_secs(2),
             reply_timeout: Duration::from_secs(2),
@@ -234,10 +242,7 @@ impl Default for Worker {
 
 impl Default for Change {
     fn default() -> Self {
-        Self {
-            field_bytes_max: 4 * KIB,
-            fields_max: 64,
-        }
+        Self { field_bytes_max: 4 * KIB, fields_max: 64 }
     }
 }
 
@@ -261,45 +266,30 @@ impl Default for Log {
 
 impl Default for Subscriber {
     fn default() -> Self {
-        Self {
-            poll_interval: Duration::from_secs(2),
-            poll_interval_degraded: Duration::from_millis(200),
-        }
+        Self { poll_interval: Duration::from_secs(2), poll_interval_degraded: Duration::from_millis(200) }
     }
 }
 
 impl Default for Reader {
     fn default() -> Self {
-        Self {
-            fresh_within: Duration::from_secs(5),
-            timeout: Duration::from_secs(1),
-        }
+        Self { fresh_within: Duration::from_secs(5), timeout: Duration::from_secs(1) }
     }
 }
 
 impl Default for Writer {
     fn default() -> Self {
-        Self {
-            timeout: Duration::from_secs(10),
-            batch_changes_max: 512,
-            queue_changes_max: 10_000,
-        }
+        Self { timeout: Duration::from_secs(10), batch_changes_max: 512, queue_changes_max: 10_000 }
     }
 }
 
 impl Default for Admin {
     fn default() -> Self {
-        Self {
-            listen: Some("127.0.0.1:9464".to_owned()),
-        }
+        Self { listen: Some("127.0.0.1:9464".to_owned()) }
     }
 }
 
 impl Default for Logging {
     fn default() -> Self {
-        Self {
-            format: LogFormat::Text,
-            level: "info".to_owned(),
-        }
+        Self { format: LogFormat::Text, level: "info".to_owned() }
     }
 }

@@ -49,26 +49,11 @@ impl Sources {
     #[must_use]
     pub fn of_process(file: Option<PathBuf>, flags: Vec<Flag>) -> Self {
         // A value that is not UTF-8 keeps a replacement character and fails as a value, with its name.
-        let variables = std::env::vars_os().map(|(name, value)| {
-            (
-                name.to_string_lossy().into_owned(),
-                value.to_string_lossy().into_owned(),
-            )
-        });
-        let environment: BTreeMap<String, String> = variables
-            .filter(|(name, _)| name.starts_with(PREFIX))
-            .collect();
-        let file = file.or_else(|| {
-            environment
-                .get(FILE_VARIABLE)
-                .filter(|path| !path.is_empty())
-                .map(PathBuf::from)
-        });
-        Self {
-            file,
-            environment,
-            flags,
-        }
+        let variables = std::env::vars_os()
+            .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()));
+        let environment: BTreeMap<String, String> = variables.filter(|(name, _)| name.starts_with(PREFIX)).collect();
+        let file = file.or_else(|| environment.get(FILE_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from));
+        Self { file, environment, flags }
     }
 
     /// Every value that is set, the strongest last, and what could not be read.
@@ -81,10 +66,7 @@ impl Sources {
             None => {}
         }
         let texts = text_keys();
-        let variables = self
-            .environment
-            .iter()
-            .filter(|(name, value)| is_setting(name, value));
+        let variables = self.environment.iter().filter(|(name, value)| is_setting(name, value));
         assignments.extend(variables.map(|(name, value)| from_variable(name, value, &texts)));
         assignments.extend(self.flags.iter().map(|flag| Assignment {
             key: flag.key.to_owned(),
@@ -125,15 +107,9 @@ pub fn color_wanted() -> bool {
 fn read_file(path: &PathBuf) -> Result<Vec<Assignment>, String> {
     let shown = path.display().to_string();
     // Read first: the parser's own message for a missing file leaves out which file it was.
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| format!("configuration file {shown}: {error}"))?;
+    let text = std::fs::read_to_string(path).map_err(|error| format!("configuration file {shown}: {error}"))?;
     let data = Toml::string(&text).data();
-    let data = data.map_err(|error| {
-        format!(
-            "configuration file {shown}: {}",
-            without_excerpt(&error.to_string())
-        )
-    })?;
+    let data = data.map_err(|error| format!("configuration file {shown}: {}", without_excerpt(&error.to_string())))?;
     let source = Source::File(shown);
     let mut found = Vec::new();
     for dict in data.into_values() {
@@ -151,20 +127,10 @@ fn without_excerpt(message: &str) -> String {
 
 fn flatten(section: &str, dict: Dict, source: &Source, found: &mut Vec<Assignment>) {
     for (name, value) in dict {
-        let key = if section.is_empty() {
-            name
-        } else {
-            format!("{section}.{name}")
-        };
+        let key = if section.is_empty() { name } else { format!("{section}.{name}") };
         match value {
-            Value::Dict(_, inner) if !TABLE_KEYS.contains(&key.as_str()) => {
-                flatten(&key, inner, source, found)
-            }
-            value => found.push(Assignment {
-                key,
-                value,
-                source: source.clone(),
-            }),
+            Value::Dict(_, inner) if !TABLE_KEYS.contains(&key.as_str()) => flatten(&key, inner, source, found),
+            value => found.push(Assignment { key, value, source: source.clone() }),
         }
     }
 }
@@ -174,36 +140,18 @@ fn flatten(section: &str, dict: Dict, source: &Source, found: &mut Vec<Assignmen
 fn text_keys() -> Vec<String> {
     let defaults = Value::serialize(Config::default()).expect("settings are plain data");
     let mut found = Vec::new();
-    flatten(
-        "",
-        defaults.into_dict().expect("settings are sections"),
-        &Source::Default,
-        &mut found,
-    );
-    found
-        .into_iter()
-        .filter(|assignment| assignment.value.as_str().is_some())
-        .map(|text| text.key)
-        .collect()
+    flatten("", defaults.into_dict().expect("settings are sections"), &Source::Default, &mut found);
+    found.into_iter().filter(|assignment| assignment.value.as_str().is_some()).map(|text| text.key).collect()
 }
 
 fn from_variable(name: &str, value: &str, texts: &[String]) -> Assignment {
-    let key = name
-        .trim_start_matches(PREFIX)
-        .to_lowercase()
-        .replace("__", ".");
+    let key = name.trim_start_matches(PREFIX).to_lowercase().replace("__", ".");
     let value = if texts.contains(&key) {
         Value::from(value)
     } else {
-        value
-            .parse()
-            .unwrap_or_else(|never: std::convert::Infallible| match never {})
+        value.parse().unwrap_or_else(|never: std::convert::Infallible| match never {})
     };
-    Assignment {
-        key,
-        value,
-        source: Source::Environment(name.to_owned()),
-    }
+    Assignment { key, value, source: Source::Environment(name.to_owned()) }
 }
 
 /// Whether a variable is meant as a setting. What is passed over: the file's name, the test suite's variables, and those
@@ -223,9 +171,7 @@ fn is_of_kubernetes(rest: &str, value: &str) -> bool {
     let link = rest.ends_with("PORT") && value.contains("://");
     let numbered = rest.split_once("PORT_").is_some_and(|(_, after)| {
         let mut parts = after.split('_');
-        let number = parts
-            .next()
-            .is_some_and(|number| number.parse::<u16>().is_ok());
+        let number = parts.next().is_some_and(|number| number.parse::<u16>().is_ok());
         number && matches!(parts.next(), Some("TCP" | "UDP" | "SCTP"))
     });
     service || link || numbered

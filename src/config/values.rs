@@ -61,11 +61,8 @@ impl Serialize for Zone {
 impl<'de> Deserialize<'de> for Zone {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
-        let zone = TimeZone::get(&name)
-            .ok()
-            .filter(|zone| zone.iana_name().is_some());
-        zone.map(Self)
-            .ok_or_else(|| D::Error::custom("an IANA time zone such as Europe/Berlin"))
+        let zone = TimeZone::get(&name).ok().filter(|zone| zone.iana_name().is_some());
+        zone.map(Self).ok_or_else(|| D::Error::custom("expected an IANA time zone such as Europe/Berlin"))
     }
 }
 
@@ -90,11 +87,8 @@ impl Serialize for NotifyAt {
 impl<'de> Deserialize<'de> for NotifyAt {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let time = Time::strptime("%H:%M", &text)
-            .ok()
-            .filter(|_| text.len() == "HH:MM".len());
-        time.map(Self)
-            .ok_or_else(|| D::Error::custom("a time of day such as 09:00"))
+        let time = Time::strptime("%H:%M", &text).ok().filter(|_| text.len() == "HH:MM".len());
+        time.map(Self).ok_or_else(|| D::Error::custom("expected a time of day such as 09:00"))
     }
 }
 
@@ -102,16 +96,11 @@ impl<'de> Deserialize<'de> for NotifyAt {
 pub(super) mod optional {
     use super::{Deserialize, Deserializer, Serializer};
 
-    pub fn serialize<S: Serializer>(
-        text: &Option<String>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(text: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(text.as_deref().unwrap_or_default())
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<String>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
         Ok(Some(String::deserialize(deserializer)?).filter(|text| !text.is_empty()))
     }
 }
@@ -120,16 +109,11 @@ pub(super) mod optional {
 pub(super) mod optional_secret {
     use super::{Deserializer, Secret, Serializer, optional};
 
-    pub fn serialize<S: Serializer>(
-        secret: &Option<Secret>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(secret: &Option<Secret>, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(secret.as_ref().map_or("", |_| Secret::MASK))
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Secret>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Secret>, D::Error> {
         Ok(optional::deserialize(deserializer)?.map(Secret))
     }
 }
@@ -137,24 +121,22 @@ pub(super) mod optional_secret {
 /// A list of nodes, or the same as one text with commas, as flags and environment variables give it.
 pub(super) mod nodes {
     use super::{Deserialize, Deserializer, fmt};
-    use serde::de::{SeqAccess, Visitor};
+    use serde::de::{Error, SeqAccess, Visitor};
+
+    use crate::redis::NodeAddress;
 
     struct Nodes;
 
     impl<'de> Visitor<'de> for Nodes {
-        type Value = Vec<String>;
+        type Value = Vec<NodeAddress>;
 
         fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
             formatter.write_str("a list of host:port, or host:port,host:port")
         }
 
-        fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-            Ok(text
-                .split(',')
-                .map(str::trim)
-                .filter(|node| !node.is_empty())
-                .map(str::to_owned)
-                .collect())
+        fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+            let nodes = text.split(',').map(str::trim).filter(|node| !node.is_empty());
+            nodes.map(|node| node.parse().map_err(E::custom)).collect()
         }
 
         fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
@@ -162,9 +144,7 @@ pub(super) mod nodes {
         }
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Vec<String>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<NodeAddress>, D::Error> {
         deserializer.deserialize_any(Nodes)
     }
 }

@@ -1,0 +1,156 @@
+//! How the process ends: one table of exit codes, and which error gives which.
+
+use std::io::ErrorKind;
+use std::process::ExitCode;
+
+use crate::error::Disposition;
+use crate::{admin, config, redis};
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    Done,
+    Found,
+    Usage,
+    Unavailable,
+    Internal,
+    Configuration,
+}
+
+/// Every exit code and what it says; `heyday --help` prints it.
+pub const TABLE: [(Exit, u8, &str); 6] = [
+    (Exit::Done, 0, "done"),
+    (Exit::Found, 1, "a check found a problem"),
+    (Exit::Usage, 64, "the command line is wrong"),
+    (Exit::Unavailable, 69, "Redis is unavailable"),
+    (Exit::Internal, 70, "an internal error"),
+    (Exit::Configuration, 78, "the configuration is wrong"),
+];
+
+impl Exit {
+    /// The exit code for an error: the first cause in its chain that says something decides.
+    #[must_use]
+    pub fn of(error: &anyhow::Error) -> Self {
+        error.chain().find_map(of_cause).unwrap_or(Self::Internal)
+    }
+
+    #[must_use]
+    pub fn code(self) -> u8 {
+        let row = TABLE.iter().find(|(exit, ..)| *exit == self);
+        row.map(|(_, code, _)| *code).expect("every exit has its row in TABLE")
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+/// One line for each error in the table's own words, for `--help`.
+#[must_use]
+pub fn help() -> String {
+    let rows = TABLE.iter().map(|(_, code, meaning)| format!("  {code:<4}{meaning}\n"));
+    format!("Exit codes:\n{}", rows.collect::<String>())
+}
+
+/// Writes the error to stderr, one line for each problem with its whole chain, and gives the exit code. Output that
+/// nobody reads any more is no error.
+#[must_use]
+pub fn report(error: &anyhow::Error) -> Exit {
+    if is_broken_pipe(error) {
+        return Exit::Done;
+    }
+    match error.downcast_ref::<config::Error>() {
+        Some(wrong) => wrong.problems.iter().for_each(|problem| complain(problem)),
+        None => complain(&format!("{error:#}")),
+    }
+    Exit::of(error)
+}
+
+/// Runs `command`; a panic in it is a bug, and ends the process with the code for one.
+pub fn guarded(command: impl FnOnce() -> Exit) -> Exit {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(command)).unwrap_or(Exit::Internal)
+}
+
+/// From now on a panic, wherever it happens, is told in one line too.
+pub fn tell_of_panics() {
+    std::panic::set_hook(Box::new(|panic| complain(&format!("this is a bug: {panic}"))));
+}
+
+/// Whatever the text holds, it is one line: a person reads it in a terminal, a program in a log.
+fn complain(text: &str) {
+    use std::io::Write;
+    let line = text.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    // Where stderr is closed there is nowhere left to say so.
+    drop(writeln!(std::io::stderr(), "heyday: {line}"));
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let cause = error.downcast_ref::<std::io::Error>();
+    cause.is_some_and(|cause| cause.kind() == ErrorKind::BrokenPipe)
+}
+
+fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
+    if cause.is::<config::Error>() || cause.is::<admin::Error>() {
+        return Some(Exit::Configuration);
+    }
+    cause.downcast_ref::<redis::Error>().map(|error| of_disposition(error.disposition()))
+}
+
+/// What a failure at the boundary means once nobody tries again.
+fn of_disposition(disposition: Disposition) -> Exit {
+    match disposition {
+        Disposition::Retry | Disposition::Refresh | Disposition::Ambiguous | Disposition::Full => Exit::Unavailable,
+        Disposition::Fatal => Exit::Configuration,
+        Disposition::Fenced | Disposition::Poison => Exit::Internal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn error_decides_the_code_however_deep_it_lies() {
+        let wrong = config::Error { problems: vec!["worker.block: too long".to_owned()] };
+        assert_eq!(Exit::of(&wrong.clone().into()), Exit::Configuration);
+        let wrapped = Err::<(), _>(wrong).context("while starting").context("worker").unwrap_err();
+        assert_eq!(Exit::of(&wrapped), Exit::Configuration);
+        let unreachable = redis::Error::Unreachable { tried: "a:1".to_owned() };
+        assert_eq!(Exit::of(&anyhow::Error::from(unreachable).context("status")), Exit::Unavailable);
+        let single = redis::Error::NotCluster { node: redis::NodeAddress::new("a", 1) };
+        assert_eq!(Exit::of(&single.into()), Exit::Configuration);
+        assert_eq!(Exit::of(&anyhow::anyhow!("anything else")), Exit::Internal);
+    }
+
+    #[test]
+    fn only_output_that_nobody_reads_is_quiet() {
+        let pipe = || std::io::Error::from(ErrorKind::BrokenPipe);
+        assert!(is_broken_pipe(&pipe().into()));
+        assert!(is_broken_pipe(&anyhow::Error::from(pipe()).context("printing")));
+        assert!(!is_broken_pipe(&std::io::Error::from(ErrorKind::NotFound).into()));
+    }
+
+    #[test]
+    fn panic_is_an_internal_error() {
+        assert_eq!(guarded(|| "none".parse::<u8>().map(|_| Exit::Done).unwrap()), Exit::Internal);
+        assert_eq!(guarded(|| Exit::Found), Exit::Found);
+    }
+
+    #[test]
+    fn codes_are_told_apart() {
+        let mut codes: Vec<u8> = TABLE
+            .iter()
+            .map(|(exit, code, _)| (exit.code(), *code))
+            .map(|(found, row)| {
+                assert_eq!(found, row);
+                row
+            })
+            .collect();
+        codes.dedup();
+        assert_eq!(codes, [0, 1, 64, 69, 70, 78]);
+    }
+}
