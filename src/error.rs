@@ -26,12 +26,7 @@ impl Disposition {
     pub fn is_clean(self) -> bool {
         match self {
             Self::Ambiguous => false,
-            Self::Retry
-            | Self::Refresh
-            | Self::Fenced
-            | Self::Full
-            | Self::Poison
-            | Self::Fatal => true,
+            Self::Retry | Self::Refresh | Self::Fenced | Self::Full | Self::Poison | Self::Fatal => true,
         }
     }
 }
@@ -74,31 +69,22 @@ impl ServerCode {
     pub fn disposition(&self) -> Disposition {
         match self {
             // The node is not ready, or a key is on its way between nodes. It passes.
-            Self::TryAgain
-            | Self::Loading
-            | Self::Busy
-            | Self::NoReplicas
-            | Self::MisConf
-            | Self::ClientsMax => Disposition::Retry,
+            Self::TryAgain | Self::Loading | Self::Busy | Self::NoReplicas | Self::MisConf | Self::ClientsMax => {
+                Disposition::Retry
+            }
             // Nothing ran; the reply that explains why came earlier, when the command was queued.
             Self::ExecAbort => Disposition::Retry,
             // The script cache was lost; the caller sends the script itself.
             Self::NoScript => Disposition::Retry,
             // The slot has, or is about to have, another owner.
-            Self::Moved { .. } | Self::Ask { .. } | Self::ReadOnly | Self::MasterDown => {
-                Disposition::Refresh
-            }
+            Self::Moved { .. } | Self::Ask { .. } | Self::ReadOnly | Self::MasterDown => Disposition::Refresh,
             Self::ClusterDown | Self::Unblocked => Disposition::Refresh,
             // The stream or its group is gone: taking up again creates it where it was.
             Self::NoGroup => Disposition::Refresh,
             Self::OutOfMemory => Disposition::Full,
             // The command itself is wrong for this key. Who creates a group or restores a key expects the busy ones.
-            Self::CrossSlot | Self::WrongType | Self::BusyGroup | Self::BusyKey | Self::Other => {
-                Disposition::Poison
-            }
-            Self::NoAuth | Self::WrongPass | Self::NoPassword | Self::NoPerm | Self::Denied => {
-                Disposition::Fatal
-            }
+            Self::CrossSlot | Self::WrongType | Self::BusyGroup | Self::BusyKey | Self::Other => Disposition::Poison,
+            Self::NoAuth | Self::WrongPass | Self::NoPassword | Self::NoPerm | Self::Denied => Disposition::Fatal,
             Self::ClusterDisabled | Self::UnknownCommand => Disposition::Fatal,
         }
     }
@@ -114,10 +100,7 @@ pub struct ServerError {
 impl ServerError {
     /// Reads an error line without its leading `-` and trailing line end.
     pub fn parse(line: &str) -> Self {
-        Self {
-            code: code(line),
-            message: line.to_owned(),
-        }
+        Self { code: code(line), message: line.to_owned() }
     }
 
     pub fn disposition(&self) -> Disposition {
@@ -136,14 +119,8 @@ impl std::error::Error for ServerError {}
 fn code(line: &str) -> ServerCode {
     let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
     match word {
-        "MOVED" => redirect(rest).map_or(ServerCode::Other, |(slot, endpoint)| ServerCode::Moved {
-            slot,
-            endpoint,
-        }),
-        "ASK" => redirect(rest).map_or(ServerCode::Other, |(slot, endpoint)| ServerCode::Ask {
-            slot,
-            endpoint,
-        }),
+        "MOVED" => redirect(rest).map_or(ServerCode::Other, |(slot, endpoint)| ServerCode::Moved { slot, endpoint }),
+        "ASK" => redirect(rest).map_or(ServerCode::Other, |(slot, endpoint)| ServerCode::Ask { slot, endpoint }),
         "TRYAGAIN" => ServerCode::TryAgain,
         "CLUSTERDOWN" => ServerCode::ClusterDown,
         "CROSSSLOT" => ServerCode::CrossSlot,
@@ -209,163 +186,43 @@ mod tests {
         use Disposition::*;
         use ServerCode as Code;
         let endpoint = || "10.0.0.1:7001".to_owned();
-        check(
-            "MOVED 3999 10.0.0.1:7001",
-            Code::Moved {
-                slot: 3999,
-                endpoint: endpoint(),
-            },
-            Refresh,
-        );
-        check(
-            "MOVED 3999 :7001",
-            Code::Moved {
-                slot: 3999,
-                endpoint: ":7001".into(),
-            },
-            Refresh,
-        );
-        check(
-            "MOVED 3999 ::1:7001",
-            Code::Moved {
-                slot: 3999,
-                endpoint: "::1:7001".into(),
-            },
-            Refresh,
-        );
-        check(
-            "ASK 1 10.0.0.1:7001",
-            Code::Ask {
-                slot: 1,
-                endpoint: endpoint(),
-            },
-            Refresh,
-        );
+        check("MOVED 3999 10.0.0.1:7001", Code::Moved { slot: 3999, endpoint: endpoint() }, Refresh);
+        check("MOVED 3999 :7001", Code::Moved { slot: 3999, endpoint: ":7001".into() }, Refresh);
+        check("MOVED 3999 ::1:7001", Code::Moved { slot: 3999, endpoint: "::1:7001".into() }, Refresh);
+        check("ASK 1 10.0.0.1:7001", Code::Ask { slot: 1, endpoint: endpoint() }, Refresh);
         check("MOVED 99999 10.0.0.1:7001", Code::Other, Poison);
         check("MOVED", Code::Other, Poison);
-        check(
-            "TRYAGAIN Multiple keys request during rehashing of slot",
-            Code::TryAgain,
-            Retry,
-        );
-        check(
-            "CLUSTERDOWN The cluster is down",
-            Code::ClusterDown,
-            Refresh,
-        );
-        check(
-            "CROSSSLOT Keys in request don't hash to the same slot",
-            Code::CrossSlot,
-            Poison,
-        );
-        check(
-            "LOADING Redis is loading the dataset in memory",
-            Code::Loading,
-            Retry,
-        );
-        check(
-            "MASTERDOWN Link with MASTER is down",
-            Code::MasterDown,
-            Refresh,
-        );
-        check(
-            "READONLY You can't write against a read only replica.",
-            Code::ReadOnly,
-            Refresh,
-        );
-        check(
-            "OOM command not allowed when used memory > 'maxmemory'.",
-            Code::OutOfMemory,
-            Full,
-        );
-        check(
-            "NOREPLICAS Not enough good replicas to write.",
-            Code::NoReplicas,
-            Retry,
-        );
-        check(
-            "NOGROUP No such key 'changes:{1.0}' or consumer group",
-            Code::NoGroup,
-            Refresh,
-        );
-        check(
-            "BUSYGROUP Consumer Group name already exists",
-            Code::BusyGroup,
-            Poison,
-        );
-        check(
-            "NOSCRIPT No matching script. Please use EVAL.",
-            Code::NoScript,
-            Retry,
-        );
-        check(
-            "EXECABORT Transaction discarded because of previous errors.",
-            Code::ExecAbort,
-            Retry,
-        );
-        check(
-            "UNBLOCKED the stream key no longer exists",
-            Code::Unblocked,
-            Refresh,
-        );
+        check("TRYAGAIN Multiple keys request during rehashing of slot", Code::TryAgain, Retry);
+        check("CLUSTERDOWN The cluster is down", Code::ClusterDown, Refresh);
+        check("CROSSSLOT Keys in request don't hash to the same slot", Code::CrossSlot, Poison);
+        check("LOADING Redis is loading the dataset in memory", Code::Loading, Retry);
+        check("MASTERDOWN Link with MASTER is down", Code::MasterDown, Refresh);
+        check("READONLY You can't write against a read only replica.", Code::ReadOnly, Refresh);
+        check("OOM command not allowed when used memory > 'maxmemory'.", Code::OutOfMemory, Full);
+        check("NOREPLICAS Not enough good replicas to write.", Code::NoReplicas, Retry);
+        check("NOGROUP No such key 'changes:{1.0}' or consumer group", Code::NoGroup, Refresh);
+        check("BUSYGROUP Consumer Group name already exists", Code::BusyGroup, Poison);
+        check("NOSCRIPT No matching script. Please use EVAL.", Code::NoScript, Retry);
+        check("EXECABORT Transaction discarded because of previous errors.", Code::ExecAbort, Retry);
+        check("UNBLOCKED the stream key no longer exists", Code::Unblocked, Refresh);
         check("NOAUTH Authentication required.", Code::NoAuth, Fatal);
-        check(
-            "WRONGPASS invalid username-password pair or user is disabled.",
-            Code::WrongPass,
-            Fatal,
-        );
-        check(
-            "NOPERM this user has no permissions to run the 'xadd' command",
-            Code::NoPerm,
-            Fatal,
-        );
-        check(
-            "DENIED Redis is running in protected mode",
-            Code::Denied,
-            Fatal,
-        );
-        check(
-            "WRONGTYPE Operation against a key holding the wrong kind of value",
-            Code::WrongType,
-            Poison,
-        );
+        check("WRONGPASS invalid username-password pair or user is disabled.", Code::WrongPass, Fatal);
+        check("NOPERM this user has no permissions to run the 'xadd' command", Code::NoPerm, Fatal);
+        check("DENIED Redis is running in protected mode", Code::Denied, Fatal);
+        check("WRONGTYPE Operation against a key holding the wrong kind of value", Code::WrongType, Poison);
         check("BUSY Redis is busy running a script.", Code::Busy, Retry);
-        check(
-            "MISCONF Redis is configured to save RDB snapshots",
-            Code::MisConf,
-            Retry,
-        );
-        check(
-            "BUSYKEY Target key name already exists.",
-            Code::BusyKey,
-            Poison,
-        );
-        check(
-            "ERR This instance has cluster support disabled",
-            Code::ClusterDisabled,
-            Fatal,
-        );
-        check(
-            "ERR unknown command 'SPUBLISH', with args beginning with: ",
-            Code::UnknownCommand,
-            Fatal,
-        );
-        check(
-            "ERR unknown subcommand 'SHARDS'. Try CLUSTER HELP.",
-            Code::UnknownCommand,
-            Fatal,
-        );
+        check("MISCONF Redis is configured to save RDB snapshots", Code::MisConf, Retry);
+        check("BUSYKEY Target key name already exists.", Code::BusyKey, Poison);
+        check("ERR This instance has cluster support disabled", Code::ClusterDisabled, Fatal);
+        check("ERR unknown command 'SPUBLISH', with args beginning with: ", Code::UnknownCommand, Fatal);
+        check("ERR unknown subcommand 'SHARDS'. Try CLUSTER HELP.", Code::UnknownCommand, Fatal);
         check("ERR max number of clients reached", Code::ClientsMax, Retry);
         check(
             "ERR AUTH <password> called without any password configured for the default user.",
             Code::NoPassword,
             Fatal,
         );
-        check(
-            "ERR value is not an integer or out of range",
-            Code::Other,
-            Poison,
-        );
+        check("ERR value is not an integer or out of range", Code::Other, Poison);
         check("", Code::Other, Poison);
     }
 

@@ -42,15 +42,15 @@ impl fmt::Debug for WorkerId {
     }
 }
 
-/// How many of `shards` a worker aims at among `workers` living ones, itself included: the larger whole share, so that
-/// every shard has somebody who wants it.
-pub fn share(shards: u32, workers: usize) -> usize {
-    (shards as usize).div_ceil(workers.max(1))
-}
-
-/// How many of its `held` shards a worker should give up.
-pub fn surplus(shards: u32, workers: usize, held: usize) -> usize {
-    held.saturating_sub(share(shards, workers))
+/// How many of `shards` a worker aims at among the `living`, itself included whether listed or not. The shares add up to
+/// all shards and differ by one at most: the first in order of their ids take the remainder. A worker that joins or leaves
+/// changes every other's share in one direction only, so no more shards move than its own share.
+pub fn share(shards: u32, living: &[WorkerId], worker: &WorkerId) -> usize {
+    let others = living.iter().filter(|other| *other != worker);
+    let rank = others.clone().filter(|other| *other < worker).count();
+    let workers = others.count() + 1;
+    let shards = shards as usize;
+    shards / workers + usize::from(rank < shards % workers)
 }
 
 /// `shards` in the order in which `worker` wants them: highest weight first. Each worker has an order of its own, so
@@ -74,13 +74,37 @@ fn weight(worker: &WorkerId, shard: Shard) -> u64 {
 mod tests {
     use super::*;
 
+    fn workers(count: usize) -> Vec<WorkerId> {
+        (0..count).map(|number| format!("w{number:03}").parse().unwrap()).collect()
+    }
+
     #[test]
-    fn shares_cover_all_shards() {
-        for (shards, workers, expected) in [(256, 1, 256), (256, 2, 128), (256, 3, 86), (1, 5, 1), (4, 0, 4)] {
-            assert_eq!(share(shards, workers), expected);
+    fn shares_add_up_and_differ_by_one_at_most() {
+        for shards in [1, 2, 64, 256] {
+            for count in 1..40 {
+                let living = workers(count);
+                let shares: Vec<_> = living.iter().map(|worker| share(shards, &living, worker)).collect();
+                assert_eq!(shares.iter().sum::<usize>(), shards as usize, "{shards} shards, {count} workers");
+                assert!(shares.iter().max().unwrap() - shares.iter().min().unwrap() <= 1);
+            }
         }
-        assert_eq!(surplus(256, 2, 256), 128);
-        assert_eq!(surplus(256, 3, 86), 0);
+        assert_eq!(share(4, &[], &workers(1)[0]), 4, "a worker not listed yet counts itself");
+    }
+
+    #[test]
+    fn whoever_leaves_no_other_share_shrinks() {
+        for shards in [1, 2, 64, 256] {
+            for count in 2..40 {
+                let all = workers(count);
+                for leaving in 0..count {
+                    let mut left = all.clone();
+                    left.remove(leaving);
+                    for worker in &left {
+                        assert!(share(shards, &left, worker) >= share(shards, &all, worker));
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -39,3 +39,5 @@ pub mod cli;
 pub mod config;
 #[cfg(feature = "server")]
 pub mod local;
+#[cfg(feature = "server")]
+pub mod worker;

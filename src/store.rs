@@ -45,6 +45,18 @@ pub enum Committed {
     Refused,
 }
 
+/// What waits in a shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Entries never delivered. An estimate where the server can only estimate; zero is exact.
+    pub unread: u64,
+    /// Entries delivered and not acknowledged.
+    pub pending: u64,
+    /// The age by server time of the oldest entry after the applied position; none where every entry is settled.
+    pub oldest_milliseconds: Option<u64>,
+    pub dead_letters: u64,
+}
+
 /// Where shards live.
 pub trait Store: Clone + Send + Sync + 'static {
     type Link: ShardLink;
@@ -93,4 +105,7 @@ pub trait ShardLink: Send + 'static {
 
     /// Removes entries that no group needs and that are older than `retention`; answers how many.
     fn trim(&mut self, retention: Duration) -> impl Future<Output = Result<u64, Error>> + Send;
+
+    /// What waits in the shard now.
+    fn backlog(&mut self) -> impl Future<Output = Result<Backlog, Error>> + Send;
 }

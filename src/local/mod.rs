@@ -59,22 +59,14 @@ pub enum Lifetime {
 pub enum Error {
     #[error("neither {0} is on PATH: install Redis 7.0 or later, or Valkey")]
     NotInstalled(&'static str),
-    #[error(
-        "no six consecutive free ports between {} and {}",
-        ports::FIRST,
-        ports::END
-    )]
+    #[error("no six consecutive free ports between {} and {}", ports::FIRST, ports::END)]
     NoPorts,
     #[error("the server on port {port} did not start: {log}")]
     NotStarted { port: u16, log: String },
     #[error("the cluster was not formed: {0}")]
     NotFormed(String),
     #[error("port {port} refused {command}: {reply}")]
-    Refused {
-        port: u16,
-        command: String,
-        reply: String,
-    },
+    Refused { port: u16, command: String, reply: String },
     #[error("{what}: {source}")]
     Io { what: String, source: io::Error },
 }
@@ -105,15 +97,11 @@ impl LocalCluster {
     pub async fn start(options: Options) -> Result<LocalCluster, Error> {
         let binary = match &options.server {
             Some(server) => server.clone(),
-            None => server::find(
-                "${REDIS_SERVER:-$(command -v redis-server || command -v valkey-server)}",
-            )
-            .ok_or(Error::NotInstalled("redis-server nor valkey-server"))?,
+            None => server::find("${REDIS_SERVER:-$(command -v redis-server || command -v valkey-server)}")
+                .ok_or(Error::NotInstalled("redis-server nor valkey-server"))?,
         };
         let cli = find_cli()?;
-        let ports = Ports::reserve()
-            .map_err(doing("ports cannot be reserved"))?
-            .ok_or(Error::NoPorts)?;
+        let ports = Ports::reserve().map_err(doing("ports cannot be reserved"))?.ok_or(Error::NoPorts)?;
         let folder = tempfile::Builder::new()
             .prefix("heyday-cluster-")
             .tempdir()
@@ -121,29 +109,15 @@ impl LocalCluster {
             .keep();
         let nodes = Nodes::new(ports.first(), options.password.clone(), cli);
         // From here on `Drop` cleans up, whatever fails below.
-        let mut cluster = LocalCluster {
-            nodes,
-            servers: Vec::new(),
-            folder,
-            remove_folder: true,
-            _ports: ports,
-        };
+        let mut cluster = LocalCluster { nodes, servers: Vec::new(), folder, remove_folder: true, _ports: ports };
         cluster.write_files()?;
-        let tether = Tether::new(options.lifetime)
-            .map_err(doing("the cluster's keeper cannot be started"))?;
+        let tether = Tether::new(options.lifetime).map_err(doing("the cluster's keeper cannot be started"))?;
         for (index, (_, port)) in cluster.nodes.nodes().into_iter().enumerate() {
             let folder = cluster.folder.join((index + 1).to_string());
-            server::write_conf(&folder, port, &options)
-                .map_err(doing("a node's configuration cannot be written"))?;
-            let mut server = Server::new(
-                binary.clone(),
-                folder,
-                port,
-                tether.try_clone().map_err(doing("a node's tether"))?,
-            );
-            server.start().map_err(doing(format!(
-                "the server on port {port} cannot be started"
-            )))?;
+            server::write_conf(&folder, port, &options).map_err(doing("a node's configuration cannot be written"))?;
+            let mut server =
+                Server::new(binary.clone(), folder, port, tether.try_clone().map_err(doing("a node's tether"))?);
+            server.start().map_err(doing(format!("the server on port {port} cannot be started")))?;
             cluster.servers.push(server);
         }
         for index in 0..NODES {
@@ -160,16 +134,12 @@ impl LocalCluster {
 
     /// Ends a node with SIGKILL; its data stays.
     pub fn kill(&mut self, index: usize) -> Result<(), Error> {
-        self.servers[index]
-            .kill()
-            .map_err(doing(format!("node {index} cannot be killed")))
+        self.servers[index].kill().map_err(doing(format!("node {index} cannot be killed")))
     }
 
     /// Starts a killed node again on its old data; returns when it answers, which may be before it has joined the others.
     pub async fn restart(&mut self, index: usize) -> Result<(), Error> {
-        self.servers[index]
-            .start()
-            .map_err(doing(format!("node {index} cannot be started")))?;
+        self.servers[index].start().map_err(doing(format!("node {index} cannot be started")))?;
         self.answers(index).await
     }
 
@@ -194,22 +164,14 @@ impl LocalCluster {
         for (host, port) in self.nodes.nodes() {
             command.arg(format!("{host}:{port}"));
         }
-        command
-            .env("CLUSTER_WAIT_SECONDS", START_WAIT.as_secs().to_string())
-            .env("REDIS_CLI", self.nodes.cli_path());
+        command.env("CLUSTER_WAIT_SECONDS", START_WAIT.as_secs().to_string()).env("REDIS_CLI", self.nodes.cli_path());
         self.nodes.authenticate(&mut command);
-        let output = command
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output()
-            .await
-            .map_err(doing("create.sh cannot be run"))?;
+        let output =
+            command.stdin(Stdio::null()).kill_on_drop(true).output().await.map_err(doing("create.sh cannot be run"))?;
         if output.status.success() {
             return Ok(());
         }
-        Err(Error::NotFormed(
-            String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-        ))
+        Err(Error::NotFormed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
     }
 
     /// Where data and logs are; laid out as by `cluster/up`.
@@ -220,9 +182,7 @@ impl LocalCluster {
     /// Leaves the servers to run on their own. `cluster/down --dir FOLDER --wipe` stops them, or SHUTDOWN on each.
     pub fn leave_running(mut self) -> Result<Nodes, Error> {
         for server in &mut self.servers {
-            server
-                .release()
-                .map_err(doing("a server cannot be released"))?;
+            server.release().map_err(doing("a server cannot be released"))?;
         }
         self.remove_folder = false;
         Ok(self.nodes.clone())
@@ -239,34 +199,25 @@ impl LocalCluster {
 
     fn write_files(&self) -> Result<(), Error> {
         let write = |name: &str, text: &str| {
-            fs::write(self.folder.join(name), text)
-                .map_err(doing(format!("{name} cannot be written")))
+            fs::write(self.folder.join(name), text).map_err(doing(format!("{name} cannot be written")))
         };
         write("node.conf", NODE_CONF)?;
         write("create.sh", CREATE_SH)?;
         write("port-base", &format!("{}\n", self.nodes.port_first()))?;
-        fs::set_permissions(
-            self.folder.join("create.sh"),
-            fs::Permissions::from_mode(0o755),
-        )
-        .map_err(doing("create.sh cannot be made executable"))
+        fs::set_permissions(self.folder.join("create.sh"), fs::Permissions::from_mode(0o755))
+            .map_err(doing("create.sh cannot be made executable"))
     }
 
     /// Waits until a node answers PING: it listens and has read its data.
     async fn answers(&self, index: usize) -> Result<(), Error> {
         let answered = async {
-            while self.nodes.cli(index, &["PING"]).await.is_err()
-                && !self.servers[index].has_ended()
-            {
+            while self.nodes.cli(index, &["PING"]).await.is_err() && !self.servers[index].has_ended() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
         match tokio::time::timeout(START_WAIT, answered).await {
             Ok(()) if !self.servers[index].has_ended() => Ok(()),
-            _ => Err(Error::NotStarted {
-                port: self.servers[index].port(),
-                log: self.servers[index].log_tail(),
-            }),
+            _ => Err(Error::NotStarted { port: self.servers[index].port(), log: self.servers[index].log_tail() }),
         }
     }
 }

@@ -17,11 +17,7 @@ pub struct Nodes {
 
 impl Nodes {
     pub(super) fn new(port_first: u16, password: Option<String>, cli: PathBuf) -> Nodes {
-        Nodes {
-            port_first,
-            password,
-            cli,
-        }
+        Nodes { port_first, password, cli }
     }
 
     /// The nodes of a cluster that somebody else started, from the first of its six ports.
@@ -31,18 +27,12 @@ impl Nodes {
 
     /// Host and port of each node; the first three started as primaries.
     pub fn nodes(&self) -> Vec<(String, u16)> {
-        (0..NODES as u16)
-            .map(|index| ("127.0.0.1".to_owned(), self.port_first + index))
-            .collect()
+        (0..NODES as u16).map(|index| ("127.0.0.1".to_owned(), self.port_first + index)).collect()
     }
 
     /// The addresses as the setting `redis.nodes` takes them: `host:port,host:port,…`.
     pub fn seeds(&self) -> String {
-        self.nodes()
-            .iter()
-            .map(|(host, port)| format!("{host}:{port}"))
-            .collect::<Vec<_>>()
-            .join(",")
+        self.nodes().iter().map(|(host, port)| format!("{host}:{port}")).collect::<Vec<_>>().join(",")
     }
 
     /// The first of the six consecutive ports.
@@ -59,9 +49,7 @@ impl Nodes {
     pub async fn cli(&self, index: usize, arguments: &[&str]) -> Result<String, Error> {
         let port = self.port_first + u16::try_from(index).expect("a cluster has six nodes");
         let mut command = Command::new(&self.cli);
-        command
-            .args(["-e", "-h", "127.0.0.1", "-p", &port.to_string()])
-            .args(arguments);
+        command.args(["-e", "-h", "127.0.0.1", "-p", &port.to_string()]).args(arguments);
         self.authenticate(&mut command);
         let output = command
             .stdin(Stdio::null())
@@ -69,20 +57,12 @@ impl Nodes {
             .output()
             .await
             .map_err(doing(format!("{} cannot be run", self.cli.display())))?;
-        let text = |bytes: &[u8]| {
-            String::from_utf8_lossy(bytes)
-                .trim_end_matches('\n')
-                .to_owned()
-        };
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\n').to_owned();
         if output.status.success() {
             return Ok(text(&output.stdout));
         }
         let reply = [text(&output.stdout), text(&output.stderr)].concat();
-        Err(Error::Refused {
-            port,
-            command: arguments.join(" "),
-            reply: reply.trim().to_owned(),
-        })
+        Err(Error::Refused { port, command: arguments.join(" "), reply: reply.trim().to_owned() })
     }
 
     pub(super) fn cli_path(&self) -> &Path {

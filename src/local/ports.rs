@@ -34,12 +34,8 @@ impl Ports {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => continue,
                 Err(error) => return Err(error),
             };
-            if (first..first + NODES as u16).all(|port| is_free(port) && is_free(port + BUS_OFFSET))
-            {
-                return Ok(Some(Ports {
-                    first,
-                    _marker: marker,
-                }));
+            if (first..first + NODES as u16).all(|port| is_free(port) && is_free(port + BUS_OFFSET)) {
+                return Ok(Some(Ports { first, _marker: marker }));
             }
         }
         Ok(None)
@@ -63,20 +59,13 @@ mod tests {
     fn two_reservations_never_overlap() {
         let one = Ports::reserve().expect("ports").expect("six free ports");
         let other = Ports::reserve().expect("ports").expect("six free ports");
-        assert!(
-            one.first().abs_diff(other.first()) >= NODES as u16,
-            "{one:?} {other:?}"
-        );
+        assert!(one.first().abs_diff(other.first()) >= NODES as u16, "{one:?} {other:?}");
     }
 
     #[test]
     fn a_group_with_one_busy_bus_port_is_passed_over() {
-        let first = Ports::reserve()
-            .expect("ports")
-            .expect("six free ports")
-            .first();
-        let _busy = TcpListener::bind((Ipv4Addr::LOCALHOST, first + 5 + BUS_OFFSET))
-            .expect("the bus port was free");
+        let first = Ports::reserve().expect("ports").expect("six free ports").first();
+        let _busy = TcpListener::bind((Ipv4Addr::LOCALHOST, first + 5 + BUS_OFFSET)).expect("the bus port was free");
         let second = Ports::reserve().expect("ports").expect("six free ports");
         assert_ne!(second.first(), first);
     }

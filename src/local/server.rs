@@ -51,13 +51,8 @@ impl Tether {
         let Lifetime::Process(id) = lifetime else {
             return Ok(Tether::Own);
         };
-        let mut keeper = shell(KEEPER, Stdio::null(), Stdio::piped())
-            .arg(id.to_string())
-            .spawn()?;
-        let output = keeper
-            .stdout
-            .take()
-            .ok_or_else(|| io::Error::other("the keeper has no output"))?;
+        let mut keeper = shell(KEEPER, Stdio::null(), Stdio::piped()).arg(id.to_string()).spawn()?;
+        let output = keeper.stdout.take().ok_or_else(|| io::Error::other("the keeper has no output"))?;
         Ok(Tether::Keeper(output.into()))
     }
 
@@ -87,13 +82,7 @@ struct Running {
 
 impl Server {
     pub(super) fn new(binary: PathBuf, folder: PathBuf, port: u16, tether: Tether) -> Server {
-        Server {
-            binary,
-            folder,
-            port,
-            tether,
-            running: None,
-        }
+        Server { binary, folder, port, tether, running: None }
     }
 
     pub(super) fn start(&mut self) -> io::Result<()> {
@@ -104,20 +93,11 @@ impl Server {
             Tether::Own => Stdio::piped(),
             Tether::Keeper(pipe) => Stdio::from(pipe.try_clone()?),
         };
-        let mut shell = shell(TETHER, input, Stdio::piped())
-            .arg(&self.binary)
-            .arg(&self.folder)
-            .spawn()?;
-        let output = shell
-            .stdout
-            .take()
-            .ok_or_else(|| io::Error::other("the tether has no output"))?;
+        let mut shell = shell(TETHER, input, Stdio::piped()).arg(&self.binary).arg(&self.folder).spawn()?;
+        let output = shell.stdout.take().ok_or_else(|| io::Error::other("the tether has no output"))?;
         let mut line = String::new();
         BufReader::new(output).read_line(&mut line)?;
-        let server = line
-            .trim()
-            .parse()
-            .map_err(|_| io::Error::other(format!("no process id but {line:?}")))?;
+        let server = line.trim().parse().map_err(|_| io::Error::other(format!("no process id but {line:?}")))?;
         self.running = Some(Running { shell, server });
         Ok(())
     }
@@ -144,10 +124,7 @@ impl Server {
     }
 
     pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
-        let running = self
-            .running
-            .as_ref()
-            .ok_or_else(|| io::Error::other("it is not running"))?;
+        let running = self.running.as_ref().ok_or_else(|| io::Error::other("it is not running"))?;
         let id = i32::try_from(running.server).map_err(io::Error::other)?;
         nix::sys::signal::kill(Pid::from_raw(id), signal).map_err(io::Error::from)
     }
@@ -156,10 +133,7 @@ impl Server {
     /// there is no `/proc` nobody can tell, and the caller's deadline decides.
     pub(super) fn has_ended(&self) -> bool {
         let status = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        status
-            .rsplit(") ")
-            .next()
-            .is_some_and(|state| state.starts_with('Z'))
+        status.rsplit(") ").next().is_some_and(|state| state.starts_with('Z'))
     }
 
     /// The last lines of the log, for an error message.
@@ -196,13 +170,7 @@ impl Drop for Server {
 /// Evaluates an expression in the shell and finds the program of that name: the shell knows the environment and PATH.
 pub(super) fn find(expression: &str) -> Option<PathBuf> {
     let script = format!("command -v \"{expression}\"");
-    let output = Command::new("sh")
-        .arg("-c")
-        .arg(script)
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
+    let output = Command::new("sh").arg("-c").arg(script).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     let path = String::from_utf8(output.stdout).ok()?;
     let path = path.trim_end_matches('\n');
     (output.status.success() && !path.is_empty()).then(|| PathBuf::from(path))
@@ -217,10 +185,7 @@ pub(super) fn write_conf(folder: &Path, port: u16, options: &Options) -> io::Res
         "bind 127.0.0.1".to_owned(),
         format!("port {port}"),
         format!("dir {}", quoted(&folder.to_string_lossy())),
-        format!(
-            "pidfile {}",
-            quoted(&folder.join("redis.pid").to_string_lossy())
-        ),
+        format!("pidfile {}", quoted(&folder.join("redis.pid").to_string_lossy())),
     ];
     if let Some(password) = &options.password {
         lines.push(format!("requirepass {}", quoted(password)));
@@ -232,11 +197,7 @@ pub(super) fn write_conf(folder: &Path, port: u16, options: &Options) -> io::Res
     lines.extend(options.config_lines.iter().cloned());
     lines.push(String::new());
     let path = folder.join("redis.conf");
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(lines.join("\n").as_bytes())
 }
 
@@ -247,11 +208,6 @@ fn quoted(text: &str) -> String {
 /// A shell in a process group of its own, so that neither Ctrl-C nor a test runner's signal reaches it or its server.
 fn shell(script: &str, input: Stdio, output: Stdio) -> Command {
     let mut command = Command::new("sh");
-    command
-        .args(["-c", script, "heyday-tether"])
-        .stdin(input)
-        .stdout(output)
-        .stderr(Stdio::null())
-        .process_group(0);
+    command.args(["-c", script, "heyday-tether"]).stdin(input).stdout(output).stderr(Stdio::null()).process_group(0);
     command
 }

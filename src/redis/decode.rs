@@ -31,8 +31,7 @@ impl Decoder {
             self.buffer = BytesMut::new();
         }
         let missing = self.scan.bytes_known.saturating_sub(self.buffer.len());
-        self.buffer
-            .reserve(self.read_bytes.max(BUFFER_BYTES_MIN).max(missing));
+        self.buffer.reserve(self.read_bytes.max(BUFFER_BYTES_MIN).max(missing));
         &mut self.buffer
     }
 
@@ -55,10 +54,8 @@ impl Decoder {
         if !self.scan.is_complete(&self.buffer)? {
             return Ok(None);
         }
-        let decoded = decode_range(&self.buffer)
-            .map_err(|error| Error::protocol("RESP2", error.to_string()))?;
-        let (frame, length) =
-            decoded.ok_or_else(|| Error::protocol("a whole answer", "the beginning of one"))?;
+        let decoded = decode_range(&self.buffer).map_err(|error| Error::protocol("RESP2", error.to_string()))?;
+        let (frame, length) = decoded.ok_or_else(|| Error::protocol("a whole answer", "the beginning of one"))?;
         self.scan = Scan::default();
         let body = self.buffer.split_to(length).freeze();
         Ok(Some(build(&body, frame)))
@@ -75,9 +72,7 @@ fn build(body: &Bytes, frame: RangeFrame) -> Reply {
             let line = String::from_utf8_lossy(&body[start..end]);
             Reply::Error(Box::new(ServerError::parse(&line)))
         }
-        RangeFrame::Array(frames) => {
-            Reply::Array(frames.into_iter().map(|frame| build(body, frame)).collect())
-        }
+        RangeFrame::Array(frames) => Reply::Array(frames.into_iter().map(|frame| build(body, frame)).collect()),
     }
 }
 
@@ -120,10 +115,7 @@ impl Scan {
             Some(b'*') => elements = count(line)?.unwrap_or(0),
             Some(b'+' | b'-' | b':') => {}
             _ => {
-                return Err(Error::protocol(
-                    "RESP2",
-                    format!("{:?}", String::from_utf8_lossy(line)),
-                ));
+                return Err(Error::protocol("RESP2", format!("{:?}", String::from_utf8_lossy(line))));
             }
         }
         if rest.len() < length {
@@ -136,10 +128,7 @@ impl Scan {
 
     fn wait(&mut self, bytes_known: usize) -> Result<bool, Error> {
         if bytes_known > REPLY_BYTES_MAX {
-            return Err(Error::protocol(
-                format!("an answer of at most {REPLY_BYTES_MAX} bytes"),
-                "a longer one",
-            ));
+            return Err(Error::protocol(format!("an answer of at most {REPLY_BYTES_MAX} bytes"), "a longer one"));
         }
         self.bytes_known = bytes_known;
         Ok(false)
@@ -154,10 +143,7 @@ impl Scan {
             self.open.push(elements);
         }
         if self.open.len() > DEPTH_MAX {
-            return Err(Error::protocol(
-                format!("at most {DEPTH_MAX} levels of arrays"),
-                "more",
-            ));
+            return Err(Error::protocol(format!("at most {DEPTH_MAX} levels of arrays"), "more"));
         }
         while self.open.last() == Some(&0) {
             self.open.pop();
@@ -178,10 +164,7 @@ fn count(line: &[u8]) -> Result<Option<usize>, Error> {
     match text.parse::<i64>() {
         Ok(-1) => Ok(None),
         Ok(number) if number >= 0 => Ok(usize::try_from(number).ok()),
-        _ => Err(Error::protocol(
-            "a length",
-            format!("{:?}", String::from_utf8_lossy(line)),
-        )),
+        _ => Err(Error::protocol("a length", format!("{:?}", String::from_utf8_lossy(line)))),
     }
 }
 
@@ -256,16 +239,10 @@ mod tests {
         let length = 8 * 1024 * 1024;
         feed(&mut decoder, format!("${length}\r\n").as_bytes());
         assert_eq!(decoder.next().unwrap(), None);
-        assert!(
-            decoder.space().capacity() >= length,
-            "room for the whole answer is made at once"
-        );
+        assert!(decoder.space().capacity() >= length, "room for the whole answer is made at once");
         feed(&mut decoder, &vec![b'x'; length]);
         feed(&mut decoder, b"\r\n");
-        assert_eq!(
-            decoder.next().unwrap().unwrap().as_bytes().unwrap().len(),
-            length
-        );
+        assert_eq!(decoder.next().unwrap().unwrap().as_bytes().unwrap().len(), length);
         assert!(decoder.space().capacity() <= BUFFER_BYTES_KEPT_MAX);
     }
 }

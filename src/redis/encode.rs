@@ -19,11 +19,7 @@ impl Pipeline {
     pub fn command(&mut self, name: impl AsRef<[u8]>) -> Command<'_> {
         let start = self.buffer.len();
         self.buffer.extend_from_slice(b"*0\r\n");
-        let mut command = Command {
-            pipeline: self,
-            start,
-            words: 0,
-        };
+        let mut command = Command { pipeline: self, start, words: 0 };
         command.arg(name);
         command
     }
@@ -157,10 +153,7 @@ impl Decimal {
             digits[start] = b'0' + (number % 10) as u8;
             number /= 10;
             if number == 0 {
-                return Self {
-                    digits,
-                    start: start as u8,
-                };
+                return Self { digits, start: start as u8 };
             }
         }
     }
@@ -202,11 +195,7 @@ mod tests {
                 command.arg("f");
             }
             drop(command);
-            let expected = format!(
-                "*{}\r\n$4\r\nHDEL\r\n{}",
-                words + 1,
-                "$1\r\nf\r\n".repeat(words)
-            );
+            let expected = format!("*{}\r\n$4\r\nHDEL\r\n{}", words + 1, "$1\r\nf\r\n".repeat(words));
             assert_eq!(text(&pipeline), expected);
         }
     }
@@ -218,8 +207,7 @@ mod tests {
             let (half, rest) = value.split_at(length / 2);
             let (mut one, mut two, mut three) = (Pipeline::new(), Pipeline::new(), Pipeline::new());
             one.command("ECHO").arg(&value);
-            two.command("ECHO")
-                .arg_with(|buffer| buffer.extend_from_slice(&value));
+            two.command("ECHO").arg_with(|buffer| buffer.extend_from_slice(&value));
             three.command("ECHO").arg_parts(&[half, rest]);
             assert_eq!(one.bytes(), two.bytes());
             assert_eq!(one.bytes(), three.bytes());
@@ -229,10 +217,7 @@ mod tests {
     #[test]
     fn numbers_are_written_in_full() {
         for number in [0, 9, 10, 255, 1_000_000, u64::MAX] {
-            assert_eq!(
-                Decimal::new(number).as_bytes(),
-                number.to_string().as_bytes()
-            );
+            assert_eq!(Decimal::new(number).as_bytes(), number.to_string().as_bytes());
         }
         for number in [i64::MIN, -1, 0, i64::MAX] {
             let mut pipeline = Pipeline::new();

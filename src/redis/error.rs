@@ -10,17 +10,11 @@ use crate::error::{Disposition, ServerError};
 pub enum Error {
     /// No connection came about. Nothing was sent.
     #[error("{node}: cannot connect: {source}")]
-    Connect {
-        node: NodeAddress,
-        source: Arc<io::Error>,
-    },
+    Connect { node: NodeAddress, source: Arc<io::Error> },
 
     /// The certificate, its name or its authority is not what the settings ask for.
     #[error("{node}: TLS refused: {source}")]
-    Tls {
-        node: NodeAddress,
-        source: Arc<io::Error>,
-    },
+    Tls { node: NodeAddress, source: Arc<io::Error> },
 
     /// The TLS settings themselves cannot be used.
     #[error("TLS settings: {reason}")]
@@ -28,26 +22,15 @@ pub enum Error {
 
     /// Redis turned the connection down before any of our commands.
     #[error("{node}: connection refused: {error}")]
-    Refused {
-        node: NodeAddress,
-        error: ServerError,
-    },
+    Refused { node: NodeAddress, error: ServerError },
 
     /// No complete answer within the deadline.
     #[error("{node}: no answer within {after:?}")]
-    Timeout {
-        node: NodeAddress,
-        after: Duration,
-        sent: bool,
-    },
+    Timeout { node: NodeAddress, after: Duration, sent: bool },
 
     /// The connection ended, or this link had failed before.
     #[error("{node}: connection closed: {reason}")]
-    Closed {
-        node: NodeAddress,
-        sent: bool,
-        reason: String,
-    },
+    Closed { node: NodeAddress, sent: bool, reason: String },
 
     /// An answer of a shape that this command never has.
     #[error("unexpected answer: expected {expected}, found {found}")]
@@ -74,21 +57,13 @@ impl Error {
     /// What to do next. After a command was sent, a lost answer is never a reason to send it again.
     pub fn disposition(&self) -> Disposition {
         match self {
-            Self::Timeout { sent: true, .. } | Self::Closed { sent: true, .. } => {
-                Disposition::Ambiguous
-            }
-            Self::Timeout { sent: false, .. } | Self::Closed { sent: false, .. } => {
-                Disposition::Refresh
-            }
+            Self::Timeout { sent: true, .. } | Self::Closed { sent: true, .. } => Disposition::Ambiguous,
+            Self::Timeout { sent: false, .. } | Self::Closed { sent: false, .. } => Disposition::Refresh,
             Self::Protocol { .. } => Disposition::Ambiguous,
-            Self::Connect { .. } | Self::NoNode { .. } | Self::Unreachable { .. } => {
-                Disposition::Refresh
-            }
+            Self::Connect { .. } | Self::NoNode { .. } | Self::Unreachable { .. } => Disposition::Refresh,
             Self::Refused { error, .. } => error.disposition(),
             Self::Server(error) => error.disposition(),
-            Self::Tls { .. } | Self::TlsSettings { .. } | Self::NotCluster { .. } => {
-                Disposition::Fatal
-            }
+            Self::Tls { .. } | Self::TlsSettings { .. } | Self::NotCluster { .. } => Disposition::Fatal,
         }
     }
 
@@ -98,10 +73,7 @@ impl Error {
     }
 
     pub(crate) fn protocol(expected: impl Into<String>, found: impl Into<String>) -> Self {
-        Self::Protocol {
-            expected: expected.into(),
-            found: found.into(),
-        }
+        Self::Protocol { expected: expected.into(), found: found.into() }
     }
 }
 
@@ -116,21 +88,9 @@ mod tests {
     #[test]
     fn a_lost_answer_is_ambiguous_only_after_sending() {
         for sent in [true, false] {
-            let expected = if sent {
-                Disposition::Ambiguous
-            } else {
-                Disposition::Refresh
-            };
-            let timeout = Error::Timeout {
-                node: node(),
-                after: Duration::from_secs(2),
-                sent,
-            };
-            let closed = Error::Closed {
-                node: node(),
-                sent,
-                reason: "reset".into(),
-            };
+            let expected = if sent { Disposition::Ambiguous } else { Disposition::Refresh };
+            let timeout = Error::Timeout { node: node(), after: Duration::from_secs(2), sent };
+            let closed = Error::Closed { node: node(), sent, reason: "reset".into() };
             for error in [timeout, closed] {
                 assert_eq!(error.disposition(), expected, "{error:?}");
                 assert_eq!(error.possibly_sent(), sent, "{error:?}");
@@ -140,18 +100,10 @@ mod tests {
 
     #[test]
     fn wrong_credentials_and_a_single_server_are_fatal() {
-        let refused = Error::Refused {
-            node: node(),
-            error: ServerError::parse("WRONGPASS invalid username-password pair"),
-        };
+        let refused =
+            Error::Refused { node: node(), error: ServerError::parse("WRONGPASS invalid username-password pair") };
         assert_eq!(refused.disposition(), Disposition::Fatal);
-        assert_eq!(
-            refused.to_string(),
-            "127.0.0.1:7000: connection refused: WRONGPASS invalid username-password pair"
-        );
-        assert_eq!(
-            Error::NotCluster { node: node() }.disposition(),
-            Disposition::Fatal
-        );
+        assert_eq!(refused.to_string(), "127.0.0.1:7000: connection refused: WRONGPASS invalid username-password pair");
+        assert_eq!(Error::NotCluster { node: node() }.disposition(), Disposition::Fatal);
     }
 }

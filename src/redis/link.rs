@@ -41,24 +41,11 @@ impl Link {
     /// Dials, secures and authenticates, all within the connect timeout.
     pub async fn connect(node: &NodeAddress, options: &ConnectOptions) -> Result<Self, Error> {
         let deadline = Instant::now() + options.connect_timeout;
-        let timeout = || Error::Timeout {
-            node: node.clone(),
-            after: options.connect_timeout,
-            sent: false,
-        };
-        let stream = timeout_at(deadline, Stream::connect(node, options))
-            .await
-            .map_err(|_| timeout())??;
-        let connection = Connection {
-            stream,
-            decoder: Decoder::default(),
-        };
-        let mut link = Self {
-            node: node.clone(),
-            connection: Some(connection),
-        };
-        link.introduce(options, deadline.saturating_duration_since(Instant::now()))
-            .await?;
+        let timeout = || Error::Timeout { node: node.clone(), after: options.connect_timeout, sent: false };
+        let stream = timeout_at(deadline, Stream::connect(node, options)).await.map_err(|_| timeout())??;
+        let connection = Connection { stream, decoder: Decoder::default() };
+        let mut link = Self { node: node.clone(), connection: Some(connection) };
+        link.introduce(options, deadline.saturating_duration_since(Instant::now())).await?;
         Ok(link)
     }
 
@@ -73,22 +60,14 @@ impl Link {
 
     /// Sends the whole pipeline in one write and waits for one reply to each of its commands. An error reply is a
     /// reply; `Err` means that the link is gone.
-    pub async fn request(
-        &mut self,
-        pipeline: &Pipeline,
-        deadline: Duration,
-    ) -> Result<Vec<Reply>, Error> {
+    pub async fn request(&mut self, pipeline: &Pipeline, deadline: Duration) -> Result<Vec<Reply>, Error> {
         let mut sent = false;
         let Some(mut connection) = self.connection.take() else {
             return Err(spent(self.node.clone()));
         };
         let exchange = connection.exchange(pipeline, &mut sent);
         match tokio::time::timeout(deadline, exchange).await {
-            Err(_) => Err(Error::Timeout {
-                node: self.node.clone(),
-                after: deadline,
-                sent,
-            }),
+            Err(_) => Err(Error::Timeout { node: self.node.clone(), after: deadline, sent }),
             Ok(Err(failure)) => Err(failure.on(&self.node, sent)),
             Ok(Ok(replies)) => {
                 self.connection = Some(connection);
@@ -98,11 +77,7 @@ impl Link {
     }
 
     /// The same for commands that block up to `block` in Redis.
-    pub async fn request_blocking(
-        &mut self,
-        pipeline: &Pipeline,
-        block: Duration,
-    ) -> Result<Vec<Reply>, Error> {
+    pub async fn request_blocking(&mut self, pipeline: &Pipeline, block: Duration) -> Result<Vec<Reply>, Error> {
         self.request(pipeline, block + BLOCK_MARGIN).await
     }
 
@@ -112,25 +87,11 @@ impl Link {
             return Err(spent(self.node));
         };
         let (read, write) = tokio::io::split(connection.stream);
-        let reader = Reader {
-            node: self.node.clone(),
-            half: read,
-            decoder: connection.decoder,
-        };
-        Ok((
-            reader,
-            Writer {
-                node: self.node,
-                half: write,
-            },
-        ))
+        let reader = Reader { node: self.node.clone(), half: read, decoder: connection.decoder };
+        Ok((reader, Writer { node: self.node, half: write }))
     }
 
-    async fn introduce(
-        &mut self,
-        options: &ConnectOptions,
-        remaining: Duration,
-    ) -> Result<(), Error> {
+    async fn introduce(&mut self, options: &ConnectOptions, remaining: Duration) -> Result<(), Error> {
         let mut pipeline = Pipeline::new();
         if let Some(password) = &options.password {
             let mut command = pipeline.command("AUTH");
@@ -151,14 +112,9 @@ impl Link {
         for (index, reply) in replies.into_iter().enumerate() {
             match reply {
                 // The name is a convenience; a user without the right to set one may still connect.
-                Reply::Error(error)
-                    if (authenticates && index == 0) || error.code != ServerCode::NoPerm =>
-                {
+                Reply::Error(error) if (authenticates && index == 0) || error.code != ServerCode::NoPerm => {
                     self.connection = None;
-                    return Err(Error::Refused {
-                        node: self.node.clone(),
-                        error: *error,
-                    });
+                    return Err(Error::Refused { node: self.node.clone(), error: *error });
                 }
                 _ => {}
             }
@@ -174,11 +130,7 @@ enum Failure {
 }
 
 impl Connection {
-    async fn exchange(
-        &mut self,
-        pipeline: &Pipeline,
-        sent: &mut bool,
-    ) -> Result<Vec<Reply>, Failure> {
+    async fn exchange(&mut self, pipeline: &Pipeline, sent: &mut bool) -> Result<Vec<Reply>, Failure> {
         self.check_quiet().await?;
         let mut rest = pipeline.bytes();
         while !rest.is_empty() {
@@ -213,21 +165,13 @@ impl Connection {
         match polled.await {
             None if self.decoder.is_empty() => Ok(()),
             Some(Err(error)) => Err(Failure::Io(error)),
-            Some(Ok(())) if buffer.filled().is_empty() => {
-                Err(Failure::Io(io::ErrorKind::UnexpectedEof.into()))
-            }
-            None | Some(Ok(())) => Err(Failure::Protocol(Error::protocol(
-                "no bytes between requests",
-                "some",
-            ))),
+            Some(Ok(())) if buffer.filled().is_empty() => Err(Failure::Io(io::ErrorKind::UnexpectedEof.into())),
+            None | Some(Ok(())) => Err(Failure::Protocol(Error::protocol("no bytes between requests", "some"))),
         }
     }
 }
 
-async fn read_reply<S: AsyncRead + Unpin>(
-    stream: &mut S,
-    decoder: &mut Decoder,
-) -> Result<Reply, Failure> {
+async fn read_reply<S: AsyncRead + Unpin>(stream: &mut S, decoder: &mut Decoder) -> Result<Reply, Failure> {
     loop {
         if let Some(reply) = decoder.next().map_err(Failure::Protocol)? {
             return Ok(reply);
@@ -251,9 +195,7 @@ pub struct Reader {
 impl Reader {
     /// The next answer. Nothing is lost where this future is dropped before it is ready.
     pub async fn next(&mut self) -> Result<Reply, Error> {
-        read_reply(&mut self.half, &mut self.decoder)
-            .await
-            .map_err(|failure| failure.on(&self.node, true))
+        read_reply(&mut self.half, &mut self.decoder).await.map_err(|failure| failure.on(&self.node, true))
     }
 }
 
@@ -268,22 +210,15 @@ impl Writer {
     /// Sends the beginning of `bytes` and says how much. Nothing was sent where this future is dropped before it is
     /// ready.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<usize, Error> {
-        let written = self
-            .half
-            .write(bytes)
-            .await
-            .and_then(|written| match written {
-                0 => Err(io::ErrorKind::WriteZero.into()),
-                written => Ok(written),
-            });
+        let written = self.half.write(bytes).await.and_then(|written| match written {
+            0 => Err(io::ErrorKind::WriteZero.into()),
+            written => Ok(written),
+        });
         written.map_err(|source| Failure::Io(source).on(&self.node, true))
     }
 
     pub async fn flush(&mut self) -> Result<(), Error> {
-        self.half
-            .flush()
-            .await
-            .map_err(|source| Failure::Io(source).on(&self.node, true))
+        self.half.flush().await.map_err(|source| Failure::Io(source).on(&self.node, true))
     }
 }
 
@@ -291,21 +226,13 @@ impl Failure {
     fn on(self, node: &NodeAddress, sent: bool) -> Error {
         match self {
             Self::Protocol(error) => error,
-            Self::Io(source) => Error::Closed {
-                node: node.clone(),
-                sent,
-                reason: reason(&source),
-            },
+            Self::Io(source) => Error::Closed { node: node.clone(), sent, reason: reason(&source) },
         }
     }
 }
 
 fn spent(node: NodeAddress) -> Error {
-    Error::Closed {
-        node,
-        sent: false,
-        reason: "this link failed before".to_owned(),
-    }
+    Error::Closed { node, sent: false, reason: "this link failed before".to_owned() }
 }
 
 fn reason(source: &io::Error) -> String {
@@ -318,15 +245,8 @@ fn reason(source: &io::Error) -> String {
 /// A failure while introducing ourselves: whatever was lost, it had no effect on data.
 fn unsent(error: Error) -> Error {
     match error {
-        Error::Timeout { node, after, .. } => Error::Timeout {
-            node,
-            after,
-            sent: false,
-        },
-        Error::Closed { node, reason, .. } => Error::Connect {
-            node,
-            source: Arc::new(io::Error::other(reason)),
-        },
+        Error::Timeout { node, after, .. } => Error::Timeout { node, after, sent: false },
+        Error::Closed { node, reason, .. } => Error::Connect { node, source: Arc::new(io::Error::other(reason)) },
         other => other,
     }
 }

@@ -8,8 +8,8 @@ use fred::{
     types::{
         Builder, ConnectHandle,
         config::{
-            Config, ReconnectPolicy, Server, ServerConfig, TcpConfig, TlsConfig, TlsConnector,
-            TlsHostMapping, UnresponsiveConfig,
+            Config, ReconnectPolicy, Server, ServerConfig, TcpConfig, TlsConfig, TlsConnector, TlsHostMapping,
+            UnresponsiveConfig,
         },
     },
 };
@@ -56,10 +56,7 @@ impl Drop for Held {
 
 impl Nodes {
     pub fn new(topology: Arc<Topology>) -> Self {
-        Self {
-            topology,
-            open: Shared::new(),
-        }
+        Self { topology, open: Shared::new() }
     }
 
     pub fn topology(&self) -> &Arc<Topology> {
@@ -73,12 +70,7 @@ impl Nodes {
 
     /// Reads from whoever owns `slot`, however often that changes before `deadline` is over. `query` may run several
     /// times, so it must be a read.
-    pub async fn read<T, F>(
-        &self,
-        slot: u16,
-        deadline: Duration,
-        query: impl Fn(Client) -> F,
-    ) -> Result<T, Error>
+    pub async fn read<T, F>(&self, slot: u16, deadline: Duration, query: impl Fn(Client) -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, fred::error::Error>>,
     {
@@ -91,10 +83,9 @@ impl Nodes {
             };
             match error.disposition() {
                 Disposition::Retry | Disposition::Refresh | Disposition::Ambiguous => {}
-                Disposition::Fenced
-                | Disposition::Full
-                | Disposition::Poison
-                | Disposition::Fatal => return Err(error),
+                Disposition::Fenced | Disposition::Full | Disposition::Poison | Disposition::Fatal => {
+                    return Err(error);
+                }
             }
             if Instant::now() + READ_PAUSE >= end {
                 return Err(error);
@@ -110,8 +101,7 @@ impl Nodes {
     /// Closes clients of nodes that are no longer in the cluster.
     pub fn prune(&self) {
         let members = self.topology.all();
-        self.open
-            .retain(|node| members.iter().any(|member| member.address == *node));
+        self.open.retain(|node| members.iter().any(|member| member.address == *node));
     }
 
     async fn attempt<T, F>(&self, slot: u16, query: &impl Fn(Client) -> F) -> Result<T, Error>
@@ -123,11 +113,7 @@ impl Nodes {
         let answer = query(held.client.clone()).await;
         answer.map_err(|error| {
             let error = self.translate(&node.address, error);
-            if let Error::Server(ServerError {
-                code: ServerCode::Moved { slot, endpoint },
-                ..
-            }) = &error
-            {
+            if let Error::Server(ServerError { code: ServerCode::Moved { slot, endpoint }, .. }) = &error {
                 self.topology.learn_moved(*slot, endpoint, &node.address);
             }
             error
@@ -136,9 +122,7 @@ impl Nodes {
 
     async fn held(&self, node: &NodeAddress) -> Result<Arc<Held>, Error> {
         let open = async || open(node, self.topology.options()).await.map(Arc::new);
-        self.open
-            .get(node, |held| !held.task.is_finished(), open)
-            .await
+        self.open.get(node, |held| !held.task.is_finished(), open).await
     }
 
     /// What an error of the client library means to us.
@@ -148,32 +132,19 @@ impl Nodes {
 
     fn late(&self, slot: u16, after: Duration) -> Error {
         match self.topology.node_of(slot) {
-            Ok(node) => Error::Timeout {
-                node: node.address.clone(),
-                after,
-                sent: true,
-            },
+            Ok(node) => Error::Timeout { node: node.address.clone(), after, sent: true },
             Err(error) => error,
         }
     }
 }
 
 fn is_redirect(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Server(ServerError {
-            code: ServerCode::Moved { .. },
-            ..
-        })
-    )
+    matches!(error, Error::Server(ServerError { code: ServerCode::Moved { .. }, .. }))
 }
 
 async fn open(node: &NodeAddress, options: &ConnectOptions) -> Result<Held, Error> {
     let refused = |error| match translate(node, options, error) {
-        Error::Server(error) => Error::Refused {
-            node: node.clone(),
-            error,
-        },
+        Error::Server(error) => Error::Refused { node: node.clone(), error },
         error => unsent(error),
     };
     let client = build(node, options)?;
@@ -184,15 +155,8 @@ async fn open(node: &NodeAddress, options: &ConnectOptions) -> Result<Held, Erro
 /// A failure to connect has had no effect.
 fn unsent(error: Error) -> Error {
     match error {
-        Error::Timeout { node, after, .. } => Error::Timeout {
-            node,
-            after,
-            sent: false,
-        },
-        Error::Closed { node, reason, .. } => Error::Connect {
-            node,
-            source: Arc::new(std::io::Error::other(reason)),
-        },
+        Error::Timeout { node, after, .. } => Error::Timeout { node, after, sent: false },
+        Error::Closed { node, reason, .. } => Error::Connect { node, source: Arc::new(std::io::Error::other(reason)) },
         other => other,
     }
 }
@@ -204,19 +168,11 @@ fn build(node: &NodeAddress, options: &ConnectOptions) -> Result<Client, Error> 
         Some(tls) => {
             let connector = TlsConnector::Rustls(tls.connector());
             let name = tls.server_name(node)?.to_str().into_owned();
-            (
-                Some(TlsConfig {
-                    connector,
-                    hostnames: TlsHostMapping::None,
-                }),
-                Some(name),
-            )
+            (Some(TlsConfig { connector, hostnames: TlsHostMapping::None }), Some(name))
         }
     };
     let config = Config {
-        server: ServerConfig::Centralized {
-            server: Server::new_with_tls(dialled.host.as_str(), dialled.port, name),
-        },
+        server: ServerConfig::Centralized { server: Server::new_with_tls(dialled.host.as_str(), dialled.port, name) },
         username: options.password.as_ref().and(options.username.clone()),
         password: options.password.clone(),
         tls,
@@ -231,26 +187,17 @@ fn build(node: &NodeAddress, options: &ConnectOptions) -> Result<Client, Error> 
             RECONNECT_DELAY_MAX.as_millis() as u32,
             2,
         ))
-        .with_performance_config(|performance| {
-            performance.default_command_timeout = options.reply_timeout
-        })
+        .with_performance_config(|performance| performance.default_command_timeout = options.reply_timeout)
         .with_connection_config(|connection| {
             connection.connection_timeout = options.connect_timeout;
             connection.internal_command_timeout = options.connect_timeout;
             connection.max_command_buffer_len = QUEUED_MAX;
             connection.max_command_attempts = 1;
-            connection.tcp = TcpConfig {
-                nodelay: Some(true),
-                ..TcpConfig::default()
-            };
-            connection.unresponsive = UnresponsiveConfig {
-                max_timeout: Some(options.reply_timeout),
-                interval: UNRESPONSIVE_CHECK_INTERVAL,
-            };
+            connection.tcp = TcpConfig { nodelay: Some(true), ..TcpConfig::default() };
+            connection.unresponsive =
+                UnresponsiveConfig { max_timeout: Some(options.reply_timeout), interval: UNRESPONSIVE_CHECK_INTERVAL };
         });
-    builder
-        .build()
-        .map_err(|error| translate(node, options, error))
+    builder.build().map_err(|error| translate(node, options, error))
 }
 
 fn translate(node: &NodeAddress, options: &ConnectOptions, error: fred::error::Error) -> Error {
@@ -260,21 +207,11 @@ fn translate(node: &NodeAddress, options: &ConnectOptions, error: fred::error::E
         return Error::Server(server);
     }
     match error.kind() {
-        ErrorKind::Timeout => Error::Timeout {
-            node: node.clone(),
-            after: options.reply_timeout,
-            sent: true,
-        },
+        ErrorKind::Timeout => Error::Timeout { node: node.clone(), after: options.reply_timeout, sent: true },
         ErrorKind::Parse | ErrorKind::Protocol | ErrorKind::NotFound => {
             Error::protocol("another answer", error.details())
         }
-        ErrorKind::Unknown | ErrorKind::InvalidArgument | ErrorKind::InvalidCommand => {
-            Error::Server(server)
-        }
-        _ => Error::Closed {
-            node: node.clone(),
-            sent: true,
-            reason: error.details().to_owned(),
-        },
+        ErrorKind::Unknown | ErrorKind::InvalidArgument | ErrorKind::InvalidCommand => Error::Server(server),
+        _ => Error::Closed { node: node.clone(), sent: true, reason: error.details().to_owned() },
     }
 }

@@ -16,10 +16,7 @@ pub struct NodeAddress {
 
 impl NodeAddress {
     pub fn new(host: impl Into<String>, port: u16) -> Self {
-        Self {
-            host: host.into(),
-            port,
-        }
+        Self { host: host.into(), port }
     }
 }
 
@@ -45,25 +42,16 @@ impl FromStr for NodeAddress {
     type Err = AddressError;
 
     fn from_str(value: &str) -> Result<Self, AddressError> {
-        let fail = |reason| AddressError {
-            value: value.to_owned(),
-            reason,
-        };
+        let fail = |reason| AddressError { value: value.to_owned(), reason };
         let (host, port) = match value.strip_prefix('[') {
-            Some(rest) => rest
-                .split_once("]:")
-                .ok_or_else(|| fail("expected [host]:port"))?,
-            None => value
-                .rsplit_once(':')
-                .ok_or_else(|| fail("expected host:port"))?,
+            Some(rest) => rest.split_once("]:").ok_or_else(|| fail("expected [host]:port"))?,
+            None => value.rsplit_once(':').ok_or_else(|| fail("expected host:port"))?,
         };
         if host.is_empty() {
             return Err(fail("the host is missing"));
         }
         if host.contains(|letter: char| letter.is_whitespace() || letter == '/' || letter == '@') {
-            return Err(fail(
-                "the host has a character that no host name has; expected host:port",
-            ));
+            return Err(fail("the host has a character that no host name has; expected host:port"));
         }
         if host.contains(':') && !value.starts_with('[') {
             return Err(fail("write an IPv6 address in brackets, as in [::1]:6379"));
@@ -109,10 +97,7 @@ pub struct ConnectOptions {
 
 impl ConnectOptions {
     pub fn new(seeds: Vec<NodeAddress>) -> Self {
-        Self {
-            seeds,
-            ..Self::default()
-        }
+        Self { seeds, ..Self::default() }
     }
 
     /// The address to dial in order to reach `node`.
@@ -158,12 +143,7 @@ mod tests {
 
     #[test]
     fn an_address_reads_back_as_written() {
-        for text in [
-            "localhost:6379",
-            "127.0.0.1:7000",
-            "redis-0.redis.svc:6379",
-            "[::1]:6379",
-        ] {
+        for text in ["localhost:6379", "127.0.0.1:7000", "redis-0.redis.svc:6379", "[::1]:6379"] {
             let address: NodeAddress = text.parse().unwrap();
             assert_eq!(address.to_string(), text);
             assert_eq!(serde_json::to_value(&address).unwrap(), text);
@@ -186,10 +166,7 @@ mod tests {
             ("a b:6379", "expected host:port"),
         ] {
             let message = text.parse::<NodeAddress>().unwrap_err().to_string();
-            assert!(
-                message.starts_with(&format!("node address \"{text}\": ")),
-                "{message}"
-            );
+            assert!(message.starts_with(&format!("node address \"{text}\": ")), "{message}");
             assert!(message.contains(reason), "{message}");
         }
     }
@@ -199,9 +176,6 @@ mod tests {
         let mut options = ConnectOptions::new(vec![NodeAddress::new("localhost", 6379)]);
         options.password = Some("hunter2".into());
         let shown = format!("{options:?}");
-        assert!(
-            shown.contains("***") && !shown.contains("hunter2"),
-            "{shown}"
-        );
+        assert!(shown.contains("***") && !shown.contains("hunter2"), "{shown}");
     }
 }

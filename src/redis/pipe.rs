@@ -61,12 +61,7 @@ impl Pipe {
             outgoing: Outgoing::default(),
             in_flight: VecDeque::new(),
         };
-        let pipe = Self {
-            node: node.clone(),
-            reply_timeout: options.reply_timeout,
-            queue,
-            ending: ending.clone(),
-        };
+        let pipe = Self { node: node.clone(), reply_timeout: options.reply_timeout, queue, ending: ending.clone() };
         task::spawn("pipe", actor.run(submissions, ending));
         Ok(pipe)
     }
@@ -88,17 +83,9 @@ impl Pipe {
         }
         let deadline = Instant::now() + self.reply_timeout;
         let (answer, answered) = oneshot::channel();
-        let submission = Submission {
-            pipeline,
-            deadline,
-            answer,
-        };
+        let submission = Submission { pipeline, deadline, answer };
         match timeout_at(deadline, self.queue.send(submission)).await {
-            Err(_) => Err(Error::Timeout {
-                node: self.node.clone(),
-                after: self.reply_timeout,
-                sent: false,
-            }),
+            Err(_) => Err(Error::Timeout { node: self.node.clone(), after: self.reply_timeout, sent: false }),
             Ok(Err(_)) => Err(self.ended(false)),
             // The pipe answers all that it took in, unless its task was cut short with the whole process.
             Ok(Ok(())) => answered.await.unwrap_or_else(|_| Err(self.ended(true))),
@@ -106,15 +93,8 @@ impl Pipe {
     }
 
     fn ended(&self, sent: bool) -> Error {
-        let reason = self
-            .ending
-            .get()
-            .map_or("the pipe has ended", String::as_str);
-        Error::Closed {
-            node: self.node.clone(),
-            sent,
-            reason: reason.to_owned(),
-        }
+        let reason = self.ending.get().map_or("the pipe has ended", String::as_str);
+        Error::Closed { node: self.node.clone(), sent, reason: reason.to_owned() }
     }
 }
 
@@ -158,11 +138,7 @@ impl End {
 }
 
 impl Actor {
-    async fn run(
-        mut self,
-        mut submissions: mpsc::Receiver<Submission>,
-        ending: Arc<OnceLock<String>>,
-    ) {
+    async fn run(mut self, mut submissions: mpsc::Receiver<Submission>, ending: Arc<OnceLock<String>>) {
         let end = self.serve(&mut submissions).await;
         tracing::debug!(node = %self.node, reason = end.reason(), "a pipe ended");
         // Said before the queue closes, so that whoever finds it closed finds the reason too.
@@ -210,13 +186,8 @@ impl Actor {
         let mut next = Some(first);
         while let Some(submission) = next {
             self.take_in(submission);
-            let room =
-                self.in_flight.len() < IN_FLIGHT_MAX && self.outgoing.waiting() < WRITE_BYTES_MAX;
-            next = if room {
-                submissions.try_recv().ok()
-            } else {
-                None
-            };
+            let room = self.in_flight.len() < IN_FLIGHT_MAX && self.outgoing.waiting() < WRITE_BYTES_MAX;
+            next = if room { submissions.try_recv().ok() } else { None };
         }
     }
 
@@ -235,10 +206,7 @@ impl Actor {
 
     fn hand_out(&mut self, reply: Reply) -> Result<(), Error> {
         let Some(oldest) = self.in_flight.front_mut() else {
-            return Err(Error::protocol(
-                "no answer without a command",
-                format!("{reply:?}"),
-            ));
+            return Err(Error::protocol("no answer without a command", format!("{reply:?}")));
         };
         oldest.replies.push(reply);
         if oldest.replies.len() == oldest.expected
@@ -253,16 +221,8 @@ impl Actor {
     fn error(&self, end: &End, sent: bool) -> Error {
         let node = self.node.clone();
         match end {
-            End::Silent => Error::Timeout {
-                node,
-                after: self.reply_timeout,
-                sent,
-            },
-            End::Idle | End::Failed(_) => Error::Closed {
-                node,
-                sent,
-                reason: end.reason().to_owned(),
-            },
+            End::Silent => Error::Timeout { node, after: self.reply_timeout, sent },
+            End::Idle | End::Failed(_) => Error::Closed { node, sent, reason: end.reason().to_owned() },
         }
     }
 }

@@ -18,10 +18,7 @@ pub struct Pipes {
 
 impl Pipes {
     pub fn new(options: Arc<ConnectOptions>) -> Self {
-        Self {
-            options,
-            open: Shared::new(),
-        }
+        Self { options, open: Shared::new() }
     }
 
     /// The pipe to `node`. A node that cannot be reached is tried ever less often; in between its error comes back

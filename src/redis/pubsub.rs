@@ -108,11 +108,7 @@ impl Subscription {
     pub async fn next(&mut self) -> Result<Event, Error> {
         if self.failed {
             let reason = "this subscription failed before".to_owned();
-            return Err(Error::Closed {
-                node: self.node.clone(),
-                sent: false,
-                reason,
-            });
+            return Err(Error::Closed { node: self.node.clone(), sent: false, reason });
         }
         let result = self.advance().await;
         self.failed = result.is_err();
@@ -150,11 +146,7 @@ impl Subscription {
                 self.ping = Ping::Sent(Instant::now() + self.reply_timeout);
                 Ok(())
             }
-            Ping::Sent(_) => Err(Error::Timeout {
-                node: self.node.clone(),
-                after: self.reply_timeout,
-                sent: true,
-            }),
+            Ping::Sent(_) => Err(Error::Timeout { node: self.node.clone(), after: self.reply_timeout, sent: true }),
         }
     }
 
@@ -169,21 +161,13 @@ impl Subscription {
 
     fn pushed(&mut self, reply: Reply) -> Result<Option<Event>, Error> {
         let words = reply.into_array()?;
-        let kind = words
-            .first()
-            .ok_or_else(|| Error::protocol("a push", "an empty array"))?
-            .as_bytes()?;
+        let kind = words.first().ok_or_else(|| Error::protocol("a push", "an empty array"))?.as_bytes()?;
         let word = |index: usize| -> Result<Bytes, Error> {
-            let word = words
-                .get(index)
-                .ok_or_else(|| Error::protocol("a longer push", format!("{words:?}")))?;
+            let word = words.get(index).ok_or_else(|| Error::protocol("a longer push", format!("{words:?}")))?;
             word.as_bytes().cloned()
         };
         match kind.as_ref() {
-            b"smessage" => Ok(Some(Event::Message {
-                channel: word(1)?,
-                payload: word(2)?,
-            })),
+            b"smessage" => Ok(Some(Event::Message { channel: word(1)?, payload: word(2)? })),
             b"ssubscribe" => {
                 let channel = word(1)?;
                 self.answered(&Request::Subscribe(channel.clone()))?;
@@ -198,10 +182,7 @@ impl Subscription {
                 Ok(Some(Event::Unsubscribed { channel }))
             }
             b"pong" => self.answered(&Request::Ping).map(|()| None),
-            _ => Err(Error::protocol(
-                "a push of a subscription",
-                format!("{words:?}"),
-            )),
+            _ => Err(Error::protocol("a push of a subscription", format!("{words:?}"))),
         }
     }
 
@@ -216,10 +197,7 @@ impl Subscription {
     fn answered(&mut self, request: &Request) -> Result<(), Error> {
         match self.unanswered.pop_front() {
             Some(expected) if expected == *request => Ok(()),
-            other => Err(Error::protocol(
-                format!("the answer to {other:?}"),
-                format!("that to {request:?}"),
-            )),
+            other => Err(Error::protocol(format!("the answer to {other:?}"), format!("that to {request:?}"))),
         }
     }
 }

@@ -60,9 +60,7 @@ impl Reply {
 
     pub fn as_status(&self) -> Result<&str, Error> {
         match self {
-            Self::Status(line) => {
-                std::str::from_utf8(line).map_err(|_| self.unexpected("a status in UTF-8"))
-            }
+            Self::Status(line) => std::str::from_utf8(line).map_err(|_| self.unexpected("a status in UTF-8")),
             other => Err(other.unexpected("a status")),
         }
     }
@@ -86,9 +84,7 @@ impl Reply {
 
     pub fn as_u64(&self) -> Result<u64, Error> {
         match self {
-            Self::Integer(number) => {
-                u64::try_from(*number).map_err(|_| self.unexpected("an integer from 0"))
-            }
+            Self::Integer(number) => u64::try_from(*number).map_err(|_| self.unexpected("an integer from 0")),
             Self::Bytes(_) => self.parsed("an integer from 0"),
             other => Err(other.unexpected("an integer from 0")),
         }
@@ -170,55 +166,29 @@ mod tests {
         assert_eq!(Reply::Integer(7).as_u64().unwrap(), 7);
         assert!(Reply::Null.as_bytes_or_null().unwrap().is_none());
         let array = Reply::Array(vec![bytes("a"), bytes("1"), bytes("b"), bytes("2")]);
-        let pairs: Vec<_> = array
-            .as_pairs()
-            .unwrap()
-            .map(|(name, value)| (name.to_str().unwrap(), value.as_u64().unwrap()))
-            .collect();
+        let pairs: Vec<_> =
+            array.as_pairs().unwrap().map(|(name, value)| (name.to_str().unwrap(), value.as_u64().unwrap())).collect();
         assert_eq!(pairs, [("a", 1), ("b", 2)]);
     }
 
     #[test]
     fn another_shape_is_an_error_that_says_what_was_expected() {
-        check(
-            Reply::Null.as_bytes(),
-            "unexpected answer: expected a string, found nothing",
-        );
+        check(Reply::Null.as_bytes(), "unexpected answer: expected a string, found nothing");
         check(
             bytes("abc").as_u64(),
             "unexpected answer: expected an integer from 0, found a string of 3 bytes, \"abc\"",
         );
+        check(Reply::Integer(-1).as_u64(), "unexpected answer: expected an integer from 0, found the integer -1");
+        check(bytes("x").as_array(), "unexpected answer: expected an array, found a string of 1 bytes, \"x\"");
+        check(bytes("OK").as_status(), "unexpected answer: expected a status, found a string of 2 bytes, \"OK\"");
         check(
-            Reply::Integer(-1).as_u64(),
-            "unexpected answer: expected an integer from 0, found the integer -1",
-        );
-        check(
-            bytes("x").as_array(),
-            "unexpected answer: expected an array, found a string of 1 bytes, \"x\"",
-        );
-        check(
-            bytes("OK").as_status(),
-            "unexpected answer: expected a status, found a string of 2 bytes, \"OK\"",
-        );
-        check(
-            Reply::Array(vec![Reply::Null])
-                .as_pairs()
-                .map(Iterator::count),
+            Reply::Array(vec![Reply::Null]).as_pairs().map(Iterator::count),
             "unexpected answer: expected an array of pairs, found an array of 1",
         );
         let status = Reply::Status(Bytes::from_static(b"QUEUED"));
-        check(
-            status.expect_status("OK"),
-            "unexpected answer: expected the status OK, found the status \"QUEUED\"",
-        );
+        check(status.expect_status("OK"), "unexpected answer: expected the status OK, found the status \"QUEUED\"");
         let invalid = Reply::Bytes(Bytes::from_static(b"\xff"));
-        assert!(
-            invalid
-                .to_str()
-                .unwrap_err()
-                .to_string()
-                .contains("in UTF-8")
-        );
+        assert!(invalid.to_str().unwrap_err().to_string().contains("in UTF-8"));
     }
 
     #[test]
@@ -226,9 +196,6 @@ mod tests {
         let refusal = Reply::Error(Box::new(ServerError::parse("OOM command not allowed")));
         let error = refusal.as_array().unwrap_err();
         assert_eq!(error.disposition(), crate::error::Disposition::Full);
-        assert_eq!(
-            refusal.checked().unwrap_err().to_string(),
-            "OOM command not allowed"
-        );
+        assert_eq!(refusal.checked().unwrap_err().to_string(), "OOM command not allowed");
     }
 }

@@ -25,10 +25,7 @@ struct Slot<T> {
 
 impl<T> Default for Slot<T> {
     fn default() -> Self {
-        Self {
-            open: None,
-            failed: None,
-        }
+        Self { open: None, failed: None }
     }
 }
 
@@ -41,9 +38,7 @@ struct Failed {
 
 impl<T: Clone> Shared<T> {
     pub fn new() -> Self {
-        Self {
-            nodes: DashMap::new(),
-        }
+        Self { nodes: DashMap::new() }
     }
 
     /// What is open to `node`, or what `open` brings. Callers that come meanwhile wait for the same one. Soon after a
@@ -60,11 +55,7 @@ impl<T: Clone> Shared<T> {
             return Ok(alive.clone());
         }
         slot.open = None;
-        if let Some(failed) = slot
-            .failed
-            .as_ref()
-            .filter(|failed| Instant::now() < failed.until)
-        {
+        if let Some(failed) = slot.failed.as_ref().filter(|failed| Instant::now() < failed.until) {
             return Err(failed.error.clone());
         }
         match open().await {
@@ -76,11 +67,7 @@ impl<T: Clone> Shared<T> {
             Err(error) => {
                 let longer = slot.failed.as_ref().map(|failed| failed.delay * 2);
                 let delay = longer.unwrap_or(OPEN_DELAY_MIN).min(OPEN_DELAY_MAX);
-                slot.failed = Some(Failed {
-                    error: error.clone(),
-                    delay,
-                    until: Instant::now() + delay,
-                });
+                slot.failed = Some(Failed { error: error.clone(), delay, until: Instant::now() + delay });
                 Err(error)
             }
         }
@@ -108,9 +95,7 @@ mod tests {
         let tries = AtomicUsize::new(0);
         let open = async || {
             tries.fetch_add(1, Ordering::Relaxed);
-            Err(Error::Unreachable {
-                tried: "it is dead".into(),
-            })
+            Err(Error::Unreachable { tried: "it is dead".into() })
         };
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(60) {
@@ -127,15 +112,9 @@ mod tests {
         let shared = Shared::new();
         let first = shared.get(&node(), |_| true, async || Ok(1)).await.unwrap();
         let second = shared.get(&node(), |_| true, async || Ok(2)).await.unwrap();
-        let third = shared
-            .get(&node(), |_| false, async || Ok(3))
-            .await
-            .unwrap();
+        let third = shared.get(&node(), |_| false, async || Ok(3)).await.unwrap();
         assert_eq!((first, second, third), (1, 1, 3));
         shared.retain(|_| false);
-        assert_eq!(
-            shared.get(&node(), |_| true, async || Ok(4)).await.unwrap(),
-            4
-        );
+        assert_eq!(shared.get(&node(), |_| true, async || Ok(4)).await.unwrap(), 4);
     }
 }

@@ -39,26 +39,15 @@ impl Stream {
     /// Dials `node`. The caller bounds the time.
     pub async fn connect(node: &NodeAddress, options: &ConnectOptions) -> Result<Self, Error> {
         let dialled = options.dialled(node);
-        let failed = |source: io::Error| Error::Connect {
-            node: node.clone(),
-            source: Arc::new(source),
-        };
-        let socket = TcpStream::connect((dialled.host.as_str(), dialled.port))
-            .await
-            .map_err(failed)?;
+        let failed = |source: io::Error| Error::Connect { node: node.clone(), source: Arc::new(source) };
+        let socket = TcpStream::connect((dialled.host.as_str(), dialled.port)).await.map_err(failed)?;
         tune(&socket).map_err(failed)?;
         match &options.tls {
             None => Ok(Self::Tcp(socket)),
             Some(tls) => {
-                let connected = tls
-                    .connector()
-                    .connect(tls.server_name(node)?, socket)
-                    .await;
+                let connected = tls.connector().connect(tls.server_name(node)?, socket).await;
                 let stream = connected.map_err(|source| match source.kind() {
-                    io::ErrorKind::InvalidData => Error::Tls {
-                        node: node.clone(),
-                        source: Arc::new(source),
-                    },
+                    io::ErrorKind::InvalidData => Error::Tls { node: node.clone(), source: Arc::new(source) },
                     _ => failed(source),
                 })?;
                 Ok(Self::Tls(Box::new(stream)))
@@ -71,15 +60,8 @@ fn tune(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     let socket = SockRef::from(socket);
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE);
-    #[cfg(any(
-        target_os = "linux",
-        target_os = "android",
-        target_os = "macos",
-        target_os = "freebsd"
-    ))]
-    let keepalive = keepalive
-        .with_interval(KEEPALIVE_INTERVAL)
-        .with_retries(KEEPALIVE_PROBES);
+    #[cfg(any(target_os = "linux", target_os = "android", target_os = "macos", target_os = "freebsd"))]
+    let keepalive = keepalive.with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES);
     socket.set_tcp_keepalive(&keepalive)?;
     #[cfg(any(target_os = "linux", target_os = "android"))]
     socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
@@ -87,11 +69,7 @@ fn tune(socket: &TcpStream) -> io::Result<()> {
 }
 
 impl AsyncRead for Stream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
             Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
@@ -100,11 +78,7 @@ impl AsyncRead for Stream {
 }
 
 impl AsyncWrite for Stream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write(context, buffer),
             Self::Tls(stream) => Pin::new(stream).poll_write(context, buffer),

@@ -45,26 +45,18 @@ impl Tls {
         let config = match (&options.certificate_file, &options.key_file) {
             (None, None) => builder.with_no_client_auth(),
             (Some(certificate), Some(key)) => {
-                let private =
-                    PrivateKeyDer::from_pem_file(key).map_err(|error| in_file(key, error))?;
-                builder
-                    .with_client_auth_cert(certificates(certificate)?, private)
-                    .map_err(settings)?
+                let private = PrivateKeyDer::from_pem_file(key).map_err(|error| in_file(key, error))?;
+                builder.with_client_auth_cert(certificates(certificate)?, private).map_err(settings)?
             }
             _ => {
-                return Err(settings(
-                    "a client certificate needs both its file and its key's file",
-                ));
+                return Err(settings("a client certificate needs both its file and its key's file"));
             }
         };
         let server_name = match &options.server_name {
             Some(name) => Some(parse_name(name)?),
             None => None,
         };
-        Ok(Self {
-            config: Arc::new(config),
-            server_name,
-        })
+        Ok(Self { config: Arc::new(config), server_name })
     }
 
     pub(super) fn connector(&self) -> TlsConnector {
@@ -82,33 +74,24 @@ impl Tls {
 
 impl fmt::Debug for Tls {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Tls")
-            .field("server_name", &self.server_name)
-            .finish_non_exhaustive()
+        formatter.debug_struct("Tls").field("server_name", &self.server_name).finish_non_exhaustive()
     }
 }
 
 fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, Error> {
     let Some(file) = ca_file else {
-        return Ok(RootCertStore {
-            roots: webpki_roots::TLS_SERVER_ROOTS.to_vec(),
-        });
+        return Ok(RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() });
     };
     let mut roots = RootCertStore::empty();
     for certificate in certificates(file)? {
-        roots
-            .add(certificate)
-            .map_err(|error| in_file(file, error))?;
+        roots.add(certificate).map_err(|error| in_file(file, error))?;
     }
     Ok(roots)
 }
 
 fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let read = CertificateDer::pem_file_iter(file).map_err(|error| in_file(file, error))?;
-    let certificates: Vec<_> = read
-        .collect::<Result<_, _>>()
-        .map_err(|error| in_file(file, error))?;
+    let certificates: Vec<_> = read.collect::<Result<_, _>>().map_err(|error| in_file(file, error))?;
     if certificates.is_empty() {
         return Err(in_file(file, "no certificate in it"));
     }
@@ -116,8 +99,7 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
 }
 
 fn parse_name(name: &str) -> Result<ServerName<'static>, Error> {
-    ServerName::try_from(name.to_owned())
-        .map_err(|_| settings(format!("\"{name}\" cannot be a server name")))
+    ServerName::try_from(name.to_owned()).map_err(|_| settings(format!("\"{name}\" cannot be a server name")))
 }
 
 fn in_file(file: &Path, error: impl fmt::Display) -> Error {
@@ -125,9 +107,7 @@ fn in_file(file: &Path, error: impl fmt::Display) -> Error {
 }
 
 fn settings(reason: impl fmt::Display) -> Error {
-    Error::TlsSettings {
-        reason: reason.to_string(),
-    }
+    Error::TlsSettings { reason: reason.to_string() }
 }
 
 #[cfg(test)]
@@ -141,34 +121,13 @@ mod tests {
 
     #[test]
     fn unusable_settings_name_what_is_wrong() {
+        check(TlsOptions { ca_file: Some("no/such/ca.pem".into()), ..Default::default() }, "no/such/ca.pem: ");
+        check(TlsOptions { ca_file: Some("Cargo.toml".into()), ..Default::default() }, "Cargo.toml: no certificate");
         check(
-            TlsOptions {
-                ca_file: Some("no/such/ca.pem".into()),
-                ..Default::default()
-            },
-            "no/such/ca.pem: ",
-        );
-        check(
-            TlsOptions {
-                ca_file: Some("Cargo.toml".into()),
-                ..Default::default()
-            },
-            "Cargo.toml: no certificate",
-        );
-        check(
-            TlsOptions {
-                key_file: Some("key.pem".into()),
-                ..Default::default()
-            },
+            TlsOptions { key_file: Some("key.pem".into()), ..Default::default() },
             "both its file and its key's file",
         );
-        check(
-            TlsOptions {
-                server_name: Some("a b".into()),
-                ..Default::default()
-            },
-            "\"a b\" cannot be",
-        );
+        check(TlsOptions { server_name: Some("a b".into()), ..Default::default() }, "\"a b\" cannot be");
         Tls::load(&TlsOptions::default()).unwrap();
     }
 }

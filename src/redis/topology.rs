@@ -85,10 +85,7 @@ impl Topology {
             options,
             table: watch::Sender::new(Arc::default()),
             refreshing: tokio::sync::Mutex::new(None),
-            outcome: Mutex::new(Outcome {
-                count: 0,
-                result: Ok(()),
-            }),
+            outcome: Mutex::new(Outcome { count: 0, result: Ok(()) }),
             stale: Notify::new(),
         }
     }
@@ -106,13 +103,7 @@ impl Topology {
 
     /// The primary that owns `slot`.
     pub fn node_of(&self, slot: u16) -> Result<Arc<Node>, Error> {
-        let owner = self
-            .table
-            .borrow()
-            .owners
-            .get(usize::from(slot))
-            .cloned()
-            .flatten();
+        let owner = self.table.borrow().owners.get(usize::from(slot)).cloned().flatten();
         owner.ok_or(Error::NoNode { slot })
     }
 
@@ -149,19 +140,9 @@ impl Topology {
             if owner.as_ref().is_some_and(|owner| owner.address == address) {
                 return false;
             }
-            let known = table
-                .nodes
-                .iter()
-                .find(|node| node.address == address)
-                .cloned();
-            let node = known.unwrap_or_else(|| {
-                Arc::new(Node {
-                    id: String::new(),
-                    address,
-                    primary: true,
-                    online: true,
-                })
-            });
+            let known = table.nodes.iter().find(|node| node.address == address).cloned();
+            let node =
+                known.unwrap_or_else(|| Arc::new(Node { id: String::new(), address, primary: true, online: true }));
             Arc::make_mut(table).owners[usize::from(slot)] = Some(node);
             self.stale.notify_one();
             true
@@ -211,9 +192,7 @@ impl Topology {
     async fn ask_around(&self) -> Result<Table, Error> {
         let asked = self.candidates();
         if asked.is_empty() {
-            return Err(Error::Unreachable {
-                tried: "no node is configured".to_owned(),
-            });
+            return Err(Error::Unreachable { tried: "no node is configured".to_owned() });
         }
         let (sender, mut answers) = mpsc::channel(asked.len());
         for address in asked {
@@ -244,18 +223,10 @@ impl Topology {
     /// Primaries first, then the seeds, then the others.
     fn candidates(&self) -> Vec<NodeAddress> {
         let mut seen = BTreeSet::new();
-        let primaries = self
-            .primaries()
-            .into_iter()
-            .map(|node| node.address.clone())
-            .take(NODES_ASKED_MAX / 2);
+        let primaries = self.primaries().into_iter().map(|node| node.address.clone()).take(NODES_ASKED_MAX / 2);
         let others = self.all().into_iter().map(|node| node.address.clone());
-        let all = primaries
-            .chain(self.options.seeds.iter().cloned())
-            .chain(others);
-        all.filter(|address| seen.insert(address.clone()))
-            .take(NODES_ASKED_MAX)
-            .collect()
+        let all = primaries.chain(self.options.seeds.iter().cloned()).chain(others);
+        all.filter(|address| seen.insert(address.clone())).take(NODES_ASKED_MAX).collect()
     }
 }
 
@@ -273,16 +244,11 @@ async fn ask(node: &NodeAddress, options: &ConnectOptions) -> Result<Table, Erro
     pipeline.push(&["CLUSTER", "INFO"]);
     pipeline.push(&["CLUSTER", "SHARDS"]);
     let replies = link.request(&pipeline, options.reply_timeout).await?;
-    let [info, shards]: [_; 2] = replies
-        .try_into()
-        .map_err(|_| Error::protocol("two answers", "another number"))?;
+    let [info, shards]: [_; 2] = replies.try_into().map_err(|_| Error::protocol("two answers", "another number"))?;
     if let Some(error) = info.error() {
         return Err(match error.code {
             ServerCode::ClusterDisabled => Error::NotCluster { node: node.clone() },
-            _ => Error::Refused {
-                node: node.clone(),
-                error: error.clone(),
-            },
+            _ => Error::Refused { node: node.clone(), error: error.clone() },
         });
     }
     let mut table = shards::parse(&shards, node, options.tls.is_some())?;
@@ -294,20 +260,12 @@ async fn ask(node: &NodeAddress, options: &ConnectOptions) -> Result<Table, Erro
 
 /// A fatal answer explains more than that others could not be reached.
 fn unreachable(mut failures: Vec<(NodeAddress, Error)>) -> Error {
-    if let Some(fatal) = failures
-        .iter()
-        .position(|(_, error)| error.disposition() == Disposition::Fatal)
-    {
+    if let Some(fatal) = failures.iter().position(|(_, error)| error.disposition() == Disposition::Fatal) {
         return failures.swap_remove(fatal).1;
     }
     failures.sort_by(|left, right| left.0.cmp(&right.0));
-    let tried: Vec<_> = failures
-        .iter()
-        .map(|(_, error)| error.to_string())
-        .collect();
-    Error::Unreachable {
-        tried: tried.join("; "),
-    }
+    let tried: Vec<_> = failures.iter().map(|(_, error)| error.to_string()).collect();
+    Error::Unreachable { tried: tried.join("; ") }
 }
 
 /// `host:port` as redirects write it: IPv6 without brackets, and no host for the node that was asked.
@@ -315,12 +273,5 @@ fn endpoint_address(endpoint: &str, asked: &NodeAddress) -> Option<NodeAddress> 
     let (host, port) = endpoint.rsplit_once(':')?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let port = port.parse().ok()?;
-    Some(NodeAddress::new(
-        if host.is_empty() || host == "?" {
-            &asked.host
-        } else {
-            host
-        },
-        port,
-    ))
+    Some(NodeAddress::new(if host.is_empty() || host == "?" { &asked.host } else { host }, port))
 }

@@ -13,26 +13,16 @@ const WAIT: Duration = Duration::from_secs(20);
 
 /// Runs a script of `cluster/` and returns its output.
 fn script(name: &str, arguments: &[&str], password: Option<&str>) -> Output {
-    let mut command = Command::new(
-        Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("cluster")
-            .join(name),
-    );
-    command
-        .args(arguments)
-        .env_remove("REDISCLI_AUTH")
-        .stdin(Stdio::null());
+    let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("cluster").join(name));
+    command.args(arguments).env_remove("REDISCLI_AUTH").stdin(Stdio::null());
     if let Some(password) = password {
         command.env("REDISCLI_AUTH", password);
     }
-    command
-        .output()
-        .unwrap_or_else(|error| panic!("cluster/{name}: {error}"))
+    command.output().unwrap_or_else(|error| panic!("cluster/{name}: {error}"))
 }
 
 fn stdout_of_success(name: &str, output: &Output) -> String {
-    let [stdout, stderr] =
-        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
     assert!(output.status.success(), "cluster/{name}: {stdout}{stderr}");
     stdout
 }
@@ -41,16 +31,9 @@ fn stdout_of_success(name: &str, output: &Output) -> String {
 /// must be the same from one cluster to the next.
 async fn shape(nodes: &Nodes, index: usize) -> Vec<String> {
     let listing = redis_cli(nodes, index, &["CLUSTER", "NODES"]).await;
-    let rows: Vec<Vec<&str>> = listing
-        .lines()
-        .map(|line| line.split(' ').collect())
-        .collect();
+    let rows: Vec<Vec<&str>> = listing.lines().map(|line| line.split(' ').collect()).collect();
     let number = |row: &[&str]| {
-        let port = row[1]
-            .split(['@', ':'])
-            .nth(1)
-            .and_then(|port| port.parse::<u16>().ok())
-            .expect("host:port@bus");
+        let port = row[1].split(['@', ':']).nth(1).and_then(|port| port.parse::<u16>().ok()).expect("host:port@bus");
         port - nodes.port_first() + 1
     };
     let mut lines: Vec<String> = rows
@@ -72,25 +55,14 @@ async fn shape(nodes: &Nodes, index: usize) -> Vec<String> {
     lines
 }
 
-const SHAPE: [&str; 6] = [
-    "1 master 0-5460",
-    "2 master 5461-10922",
-    "3 master 10923-16383",
-    "4 slave 1",
-    "5 slave 2",
-    "6 slave 3",
-];
+const SHAPE: [&str; 6] =
+    ["1 master 0-5460", "2 master 5461-10922", "3 master 10923-16383", "4 slave 1", "5 slave 2", "6 slave 3"];
 
 #[tokio::test]
 async fn cluster_own_nodes_know_the_same_fixed_shape() {
     let cluster = own_cluster(Options::default()).await;
     for index in 0..6 {
-        assert_eq!(
-            shape(&cluster, index).await,
-            SHAPE,
-            "as node {} sees it",
-            index + 1
-        );
+        assert_eq!(shape(&cluster, index).await, SHAPE, "as node {} sees it", index + 1);
     }
 }
 
@@ -104,10 +76,7 @@ async fn a_cluster_keeps_appended_entries_and_refuses_writes_when_full() {
         ("cluster-require-full-coverage", "no"),
     ] {
         for index in 0..6 {
-            assert_eq!(
-                redis_cli(&nodes, index, &["CONFIG", "GET", setting]).await,
-                format!("{setting}\n{value}")
-            );
+            assert_eq!(redis_cli(&nodes, index, &["CONFIG", "GET", setting]).await, format!("{setting}\n{value}"));
         }
     }
 }
@@ -115,11 +84,7 @@ async fn a_cluster_keeps_appended_entries_and_refuses_writes_when_full() {
 #[tokio::test]
 async fn forming_a_formed_cluster_changes_nothing() {
     let nodes = shared_cluster().await;
-    let addresses: Vec<String> = nodes
-        .nodes()
-        .iter()
-        .map(|(host, port)| format!("{host}:{port}"))
-        .collect();
+    let addresses: Vec<String> = nodes.nodes().iter().map(|(host, port)| format!("{host}:{port}")).collect();
     let arguments: Vec<&str> = addresses.iter().map(String::as_str).collect();
     let said = stdout_of_success("create.sh", &script("create.sh", &arguments, None));
     assert!(said.starts_with("cluster already formed"), "{said}");
@@ -130,17 +95,10 @@ async fn forming_a_formed_cluster_changes_nothing() {
 async fn create_refuses_what_is_no_cluster_and_names_the_node() {
     let nodes = shared_cluster().await;
     let first = format!("127.0.0.1:{}", nodes.port_first());
-    assert_eq!(
-        script("create.sh", &[&first], None).status.code(),
-        Some(64),
-        "one address is not six"
-    );
+    assert_eq!(script("create.sh", &[&first], None).status.code(), Some(64), "one address is not six");
     let output = script("create.sh", &[first.as_str(); 6], Some("wrong"));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        !output.status.success() && said.contains(&first) && said.contains("password"),
-        "{said}"
-    );
+    assert!(!output.status.success() && said.contains(&first) && said.contains("password"), "{said}");
 }
 
 #[tokio::test]
@@ -151,18 +109,8 @@ async fn cluster_own_scripts_are_safe_to_call_twice_and_keep_data_between_runs()
     let dir = dir.to_str().expect("a readable path");
     let password = Some("pass word");
     let port_base = ports.first().to_string();
-    let up = || {
-        stdout_of_success(
-            "up",
-            &script("up", &["--dir", dir, "--port-base", &port_base], password),
-        )
-    };
-    let down = |wipe: &[&str]| {
-        stdout_of_success(
-            "down",
-            &script("down", &[&["--dir", dir], wipe].concat(), password),
-        )
-    };
+    let up = || stdout_of_success("up", &script("up", &["--dir", dir, "--port-base", &port_base], password));
+    let down = |wipe: &[&str]| stdout_of_success("down", &script("down", &[&["--dir", dir], wipe].concat(), password));
 
     assert!(up().starts_with("cluster formed"));
     assert!(up().starts_with("already running"));
@@ -171,10 +119,7 @@ async fn cluster_own_scripts_are_safe_to_call_twice_and_keep_data_between_runs()
     // Slot 1584 belongs to the first node.
     redis_cli(&nodes, 0, &["SET", "{3}", "kept"]).await;
     let anonymous = Nodes::attach(ports.first(), None).expect("redis-cli");
-    assert!(
-        anonymous.cli(0, &["PING"]).await.is_err(),
-        "a node answered without the password"
-    );
+    assert!(anonymous.cli(0, &["PING"]).await.is_err(), "a node answered without the password");
 
     assert!(down(&[]).starts_with("stopped 6 servers"));
     assert!(down(&[]).starts_with("not running"));
@@ -183,29 +128,18 @@ async fn cluster_own_scripts_are_safe_to_call_twice_and_keep_data_between_runs()
 
     assert!(down(&["--wipe"]).starts_with("stopped 6 servers"));
     assert!(!Path::new(dir).exists(), "{dir} was left behind");
-    assert!(
-        nodes.cli(0, &["PING"]).await.is_err(),
-        "a server was left behind"
-    );
+    assert!(nodes.cli(0, &["PING"]).await.is_err(), "a server was left behind");
 }
 
 #[tokio::test]
 async fn up_names_the_port_that_another_program_holds() {
     let ports = Ports::reserve().expect("ports").expect("six free ports");
-    let _other =
-        std::net::TcpListener::bind(("127.0.0.1", ports.first())).expect("the port was free");
+    let _other = std::net::TcpListener::bind(("127.0.0.1", ports.first())).expect("the port was free");
     let folder = tempfile::tempdir().expect("a folder");
     let dir = folder.path().to_str().expect("a readable path");
-    let output = script(
-        "up",
-        &["--dir", dir, "--port-base", &ports.first().to_string()],
-        None,
-    );
+    let output = script("up", &["--dir", dir, "--port-base", &ports.first().to_string()], None);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        !output.status.success() && said.contains(&format!("port {} is taken", ports.first())),
-        "{said}"
-    );
+    assert!(!output.status.success() && said.contains(&format!("port {} is taken", ports.first())), "{said}");
 }
 
 #[tokio::test]
@@ -230,26 +164,12 @@ async fn cluster_own_killed_primary_is_replaced_and_comes_back_as_replica_of_its
 
 #[tokio::test]
 async fn cluster_own_frozen_node_answers_again_once_it_goes_on() {
-    let cluster = own_cluster(Options {
-        memory_bytes_max: Some(64 << 20),
-        ..Options::default()
-    })
-    .await;
-    assert_eq!(
-        redis_cli(&cluster, 5, &["CONFIG", "GET", "maxmemory"]).await,
-        "maxmemory\n67108864"
-    );
+    let cluster = own_cluster(Options { memory_bytes_max: Some(64 << 20), ..Options::default() }).await;
+    assert_eq!(redis_cli(&cluster, 5, &["CONFIG", "GET", "maxmemory"]).await, "maxmemory\n67108864");
     cluster.stop_process(5).expect("SIGSTOP");
-    eventually(
-        WAIT,
-        "the others took the frozen node for failed",
-        async || {
-            redis_cli(&cluster, 0, &["CLUSTER", "NODES"])
-                .await
-                .contains("slave,fail ")
-                .then_some(())
-        },
-    )
+    eventually(WAIT, "the others took the frozen node for failed", async || {
+        redis_cli(&cluster, 0, &["CLUSTER", "NODES"]).await.contains("slave,fail ").then_some(())
+    })
     .await;
     cluster.cont(5).expect("SIGCONT");
     cluster.form().await.expect("a whole cluster again");
@@ -257,54 +177,23 @@ async fn cluster_own_frozen_node_answers_again_once_it_goes_on() {
 
 #[tokio::test]
 async fn cluster_own_servers_and_folder_are_gone_with_their_owner() {
-    let cluster = own_cluster(Options {
-        password: Some("se\"cret\\".to_owned()),
-        ..Options::default()
-    })
-    .await;
+    let cluster = own_cluster(Options { password: Some("se\"cret\\".to_owned()), ..Options::default() }).await;
     let (nodes, folder) = (cluster.nodes(), cluster.folder().to_owned());
     let processes: Vec<u32> = (0..6).map(|index| cluster.pid(index)).collect();
-    assert!(
-        nodes
-            .iter()
-            .all(|node| std::net::TcpStream::connect(node).is_ok())
-    );
+    assert!(nodes.iter().all(|node| std::net::TcpStream::connect(node).is_ok()));
     drop(cluster);
-    assert!(
-        nodes
-            .iter()
-            .all(|node| std::net::TcpStream::connect(node).is_err()),
-        "a server was left behind"
-    );
-    assert!(
-        processes.iter().all(|id| !is_running(*id)),
-        "a process was left behind"
-    );
+    assert!(nodes.iter().all(|node| std::net::TcpStream::connect(node).is_err()), "a server was left behind");
+    assert!(processes.iter().all(|id| !is_running(*id)), "a process was left behind");
     assert!(!folder.exists(), "{} was left behind", folder.display());
 }
 
 #[tokio::test]
 async fn cluster_own_start_that_cannot_succeed_says_why_and_leaves_nothing() {
-    let bad = Options {
-        config_lines: vec!["no-such-setting 1".to_owned()],
-        ..Options::default()
-    };
-    let error = LocalCluster::start(bad)
-        .await
-        .expect_err("a server with a bad setting")
-        .to_string();
-    assert!(
-        error.contains("no-such-setting") || error.contains("Bad directive"),
-        "{error}"
-    );
-    let missing = Options {
-        server: Some("/nowhere/redis-server".into()),
-        ..Options::default()
-    };
-    let error = LocalCluster::start(missing)
-        .await
-        .expect_err("a server that is not there")
-        .to_string();
+    let bad = Options { config_lines: vec!["no-such-setting 1".to_owned()], ..Options::default() };
+    let error = LocalCluster::start(bad).await.expect_err("a server with a bad setting").to_string();
+    assert!(error.contains("no-such-setting") || error.contains("Bad directive"), "{error}");
+    let missing = Options { server: Some("/nowhere/redis-server".into()), ..Options::default() };
+    let error = LocalCluster::start(missing).await.expect_err("a server that is not there").to_string();
     assert!(error.contains("/nowhere/redis-server"), "{error}");
 }
 

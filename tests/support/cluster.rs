@@ -23,12 +23,7 @@ pub async fn shared_cluster() -> Nodes {
             Ok(run) => shared_between_processes(&run).await,
             Err(_) => {
                 let lifetime = Lifetime::Process(std::process::id());
-                start(Options {
-                    lifetime,
-                    ..Options::default()
-                })
-                .await
-                .hand_over()
+                start(Options { lifetime, ..Options::default() }).await.hand_over()
             }
         })
         .await
@@ -44,11 +39,7 @@ pub async fn own_cluster(options: Options) -> LocalCluster {
 /// A prefix no other test of this run uses, for the setting `redis.prefix`.
 pub fn unique_prefix() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!(
-        "test-{}-{}:",
-        std::process::id(),
-        NEXT.fetch_add(1, Ordering::Relaxed)
-    )
+    format!("test-{}-{}:", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// One command to one node; the test ends where it is refused.
@@ -57,9 +48,7 @@ pub async fn redis_cli(nodes: &Nodes, index: usize, arguments: &[&str]) -> Strin
 }
 
 async fn start(options: Options) -> LocalCluster {
-    LocalCluster::start(options)
-        .await
-        .expect("a cluster on loopback")
+    LocalCluster::start(options).await.expect("a cluster on loopback")
 }
 
 /// The first process of the run that holds the lock starts the cluster and writes down its port; the others read it.
@@ -70,29 +59,18 @@ async fn shared_between_processes(run: &str) -> Nodes {
     // Blocks this thread only: others of this process wait for the OnceCell in any case.
     lock.lock().expect("the lock of this run");
     if let Ok(port) = fs::read_to_string(&ready) {
-        let port = port
-            .trim()
-            .parse()
-            .expect("a port in the file that the first test wrote");
+        let port = port.trim().parse().expect("a port in the file that the first test wrote");
         return Nodes::attach(port, None).expect("redis-cli");
     }
     forget_earlier_runs(folder, run);
     let lifetime = Lifetime::Process(std::os::unix::process::parent_id());
-    let nodes = start(Options {
-        lifetime,
-        ..Options::default()
-    })
-    .await
-    .hand_over();
+    let nodes = start(Options { lifetime, ..Options::default() }).await.hand_over();
     fs::write(&ready, nodes.port_first().to_string()).expect("the port of this run's cluster");
     nodes
 }
 
 fn run_files(folder: &Path, run: &str) -> (PathBuf, PathBuf) {
-    (
-        folder.join(format!("cluster-{run}.lock")),
-        folder.join(format!("cluster-{run}.port")),
-    )
+    (folder.join(format!("cluster-{run}.lock")), folder.join(format!("cluster-{run}.port")))
 }
 
 /// Files of runs that have ended are of no use to anybody. A run that has not ended yet is left alone: its lock may be held, but
@@ -101,11 +79,7 @@ fn forget_earlier_runs(folder: &Path, run: &str) {
     let old = std::time::Duration::from_secs(3600);
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let age = entry
-            .metadata()
-            .and_then(|data| data.modified())
-            .ok()
-            .and_then(|at| at.elapsed().ok());
+        let age = entry.metadata().and_then(|data| data.modified()).ok().and_then(|at| at.elapsed().ok());
         if name.starts_with("cluster-") && !name.contains(run) && age.is_some_and(|age| age > old) {
             let _ = fs::remove_file(entry.path());
         }

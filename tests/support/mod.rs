@@ -13,20 +13,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// ```text
 /// let owner = eventually(Duration::from_secs(10), "shard 3 was taken over", async || lease(3).await).await;
 /// ```
-pub async fn eventually<T>(
-    deadline: Duration,
-    never: &str,
-    mut condition: impl AsyncFnMut() -> Option<T>,
-) -> T {
+pub async fn eventually<T>(deadline: Duration, never: &str, mut condition: impl AsyncFnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
         if let Some(value) = condition().await {
             return value;
         }
-        assert!(
-            started.elapsed() < deadline,
-            "within {deadline:?} it never happened that {never}"
-        );
+        assert!(started.elapsed() < deadline, "within {deadline:?} it never happened that {never}");
         tokio::time::sleep(LOOK_EVERY).await;
     }
 }

@@ -28,10 +28,7 @@ pub(super) const MODULES: [(&str, u8); 21] = [
 ];
 
 pub(super) fn layer(module: &str) -> Option<u8> {
-    MODULES
-        .iter()
-        .find(|(name, _)| *name == module)
-        .map(|(_, layer)| *layer)
+    MODULES.iter().find(|(name, _)| *name == module).map(|(_, layer)| *layer)
 }
 
 /// Whether `user` may name `used`. The worker reaches the store through its trait alone; worker and client never meet.
@@ -86,9 +83,7 @@ pub(super) fn crate_modules(line: &str) -> Vec<String> {
 }
 
 pub(super) fn leading_name(text: &str) -> String {
-    text.chars()
-        .take_while(|character| character.is_alphanumeric() || *character == '_')
-        .collect()
+    text.chars().take_while(|character| character.is_alphanumeric() || *character == '_').collect()
 }
 
 /// What a file of `src` names that its layer may not use.
@@ -97,15 +92,10 @@ pub(super) fn edges(path: &str, text: &str) -> Vec<String> {
         return Vec::new();
     };
     if layer(module).is_none() {
-        return vec![format!(
-            "{path}: module {module} has no layer in tests/tidy/edges.rs"
-        )];
+        return vec![format!("{path}: module {module} has no layer in tests/tidy/edges.rs")];
     }
     // A list in braces may go over several lines.
-    let joined: String = code(text, true)
-        .map(|(_, line)| line)
-        .collect::<Vec<_>>()
-        .join(" ");
+    let joined: String = code(text, true).map(|(_, line)| line).collect::<Vec<_>>().join(" ");
     crate_modules(&joined)
         .into_iter()
         .filter(|used| layer(used).is_some() && !may_use(module, used))

@@ -1,0 +1,178 @@
+//! From a batch of entries to its commit: load, check the fence and the order, reduce, commit.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::{error, warn};
+
+use super::DELIVERIES_FACTOR;
+use super::session::{Session, stop_if_told};
+use super::shard::{Ended, Interrupt, Owner};
+use crate::change::Problem;
+use crate::error::Disposition;
+use crate::metrics::{BatchStats, Outcomes};
+use crate::reduce::{Commit, Decoded, Entry, Loaded, Outcome, Plan, reduce};
+use crate::store::{self, Committed, ShardLink, Store};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Settled {
+    All,
+    /// Something older is pending, or a part of the batch still is: drain before reading on.
+    Behind,
+}
+
+/// Settles `entries`, the whole batch or its beginning, in one commit.
+pub(super) async fn settle<S: Store>(
+    session: &mut Session<S::Link>,
+    owner: &mut Owner<S>,
+    entries: Vec<Entry>,
+) -> Result<Settled, Interrupt> {
+    let mut batch = Batch::new(owner, entries);
+    loop {
+        let plan = Plan::of(&batch.decoded, &session.state);
+        let loaded = match session.link.load(&plan).await {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                batch.after(session, owner, error).await?;
+                continue;
+            }
+        };
+        check_fence(session, owner, &loaded)?;
+        if loaded.pending_first != batch.decoded.first().map(|decoded| decoded.entry.id) {
+            return Ok(Settled::Behind);
+        }
+        let rules = &owner.context.rules;
+        let commit = reduce(rules, &owner.keys, &session.state, &batch.decoded, (&plan, &loaded));
+        let started = Instant::now();
+        match session.link.commit(&commit).await {
+            Ok(Committed::Done { errors }) => {
+                session.state = commit.state;
+                committed(owner, &batch, &commit, started.elapsed(), &errors);
+                return Ok(if batch.cut { Settled::Behind } else { Settled::All });
+            }
+            // Loading again tells who wrote the state.
+            Ok(Committed::Refused) => batch.after(session, owner, refused()).await?,
+            Err(error) => batch.after(session, owner, error).await?,
+        }
+    }
+}
+
+/// Entries on their way to a commit.
+struct Batch {
+    decoded: Vec<Decoded>,
+    /// Whether entries were left out behind these.
+    cut: bool,
+    /// Whether the one entry left is to be set aside instead of applied.
+    set_aside: bool,
+}
+
+impl Batch {
+    /// An entry that was delivered very often is tried alone, so that it cannot take others down with it; in the end it
+    /// is set aside without another try.
+    fn new<S: Store>(owner: &Owner<S>, mut entries: Vec<Entry>) -> Batch {
+        let deliveries_max = owner.context.options.deliveries_max;
+        let before = entries.len();
+        match entries.iter().position(|entry| entry.deliveries > deliveries_max) {
+            Some(0) => entries.truncate(1),
+            Some(suspect) => entries.truncate(suspect),
+            None => {}
+        }
+        let cut = entries.len() < before;
+        let limits = &owner.context.rules.limits;
+        let decode = |entry: Entry| {
+            let undeliverable = entry.fields.is_some() && entry.deliveries > deliveries_max * DELIVERIES_FACTOR;
+            match undeliverable {
+                true => {
+                    let deliveries = entry.deliveries;
+                    Decoded::rejected(entry, Problem::Undeliverable(deliveries))
+                }
+                false => Decoded::new(entry, limits),
+            }
+        };
+        Batch { decoded: entries.into_iter().map(decode).collect(), cut, set_aside: false }
+    }
+
+    /// What a failed load or commit leads to: another try with the same or fewer entries, or the end of the link.
+    async fn after<S: Store>(
+        &mut self,
+        session: &mut Session<S::Link>,
+        owner: &mut Owner<S>,
+        error: store::Error,
+    ) -> Result<(), Interrupt> {
+        stop_if_told(owner)?;
+        if error.disposition == Disposition::Poison && !self.set_aside {
+            self.narrow(owner, &error);
+            return Ok(());
+        }
+        session.wait_in_place(owner, error).await
+    }
+
+    /// Half of the batch, down to one entry, which then becomes a dead letter.
+    fn narrow<S: Store>(&mut self, owner: &Owner<S>, error: &store::Error) {
+        owner.context.metrics.retried(error.reason);
+        if self.decoded.len() > 1 {
+            self.decoded.truncate(self.decoded.len().div_ceil(2));
+            self.cut = true;
+            return;
+        }
+        let Some(alone) = self.decoded.pop() else { return };
+        warn!(shard = owner.keys.shard.0, entry = %alone.entry.id, "entry set aside: {error}");
+        self.decoded.push(Decoded::rejected(alone.entry, Problem::Refused(error.message.clone())));
+        self.set_aside = true;
+    }
+}
+
+/// The generation is the fence; the last commit is the proof that what this owner remembers is what is stored.
+fn check_fence<S: Store>(session: &Session<S::Link>, owner: &Owner<S>, loaded: &Loaded) -> Result<(), Interrupt> {
+    if loaded.generation != session.state.generation {
+        owner.context.metrics.fenced();
+        return Err(Interrupt::Ended(Ended::Fenced));
+    }
+    if loaded.last != session.state.last {
+        return Err(Interrupt::Broken(store::Error {
+            disposition: Disposition::Ambiguous,
+            reason: "state_changed",
+            message: format!("the last commit is {}, expected {}", loaded.last, session.state.last),
+        }));
+    }
+    Ok(())
+}
+
+fn refused() -> store::Error {
+    store::Error {
+        disposition: Disposition::Retry,
+        reason: "state_written",
+        message: "the shard's state was written while a commit was prepared".to_owned(),
+    }
+}
+
+fn committed<S: Store>(owner: &mut Owner<S>, batch: &Batch, commit: &Commit, took: Duration, errors: &[String]) {
+    for message in errors {
+        error!(shard = owner.keys.shard.0, commit = %commit.signal.id, "a command of a commit failed: {message}");
+    }
+    let now = commit.signal.at_milliseconds;
+    let age = |decoded: &Decoded| Duration::from_millis(now.saturating_sub(decoded.entry.id.milliseconds));
+    let freshness: Vec<Duration> = batch.decoded.iter().map(age).collect();
+    owner.context.metrics.committed(&BatchStats {
+        outcomes: count(&commit.outcomes),
+        dead_kinds: &commit.dead_kinds,
+        freshness: &freshness,
+        commit: took,
+    });
+    owner.flows();
+}
+
+fn count(outcomes: &[Outcome]) -> Outcomes {
+    let mut counted = Outcomes::default();
+    for outcome in outcomes {
+        *match outcome {
+            Outcome::Applied => &mut counted.applied,
+            Outcome::Unchanged => &mut counted.unchanged,
+            Outcome::Outdated => &mut counted.outdated,
+            Outcome::Duplicate => &mut counted.duplicate,
+            Outcome::NoSuchFriend => &mut counted.no_such_friend,
+            Outcome::Dead => &mut counted.dead,
+        } += 1;
+    }
+    counted
+}

@@ -1,0 +1,240 @@
+//! Which shards this worker owns: its fair share of them among the living workers, taken free and given up gracefully.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tracing::{debug, error, info, warn};
+
+use super::Context;
+use super::shard::{self, Ended};
+use crate::lease::{WorkerId, preference, share};
+use crate::metrics::Readiness;
+use crate::shard::Shard;
+use crate::store::Store;
+use crate::task;
+
+pub(super) struct Ownership<S: Store> {
+    context: Context<S>,
+    held: BTreeMap<Shard, Held>,
+    /// Shards not to be tried before a moment.
+    resting: BTreeMap<Shard, Instant>,
+    living: Vec<WorkerId>,
+    registered: bool,
+    /// Woken whenever a shard's task ends, however it ends.
+    ended: Arc<Notify>,
+    rounds: u64,
+}
+
+struct Held {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<Ended>,
+}
+
+/// Tells that a task has ended, even by a panic.
+struct Farewell(Arc<Notify>);
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+impl<S: Store> Ownership<S> {
+    pub fn new(context: Context<S>) -> Ownership<S> {
+        Ownership {
+            context,
+            held: BTreeMap::new(),
+            resting: BTreeMap::new(),
+            living: Vec::new(),
+            registered: false,
+            ended: Arc::new(Notify::new()),
+            rounds: 0,
+        }
+    }
+
+    pub async fn run(mut self, shutdown: impl Future<Output = ()> + Send) {
+        let mut rounds = interval(self.context.options.heartbeat);
+        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let ended = self.ended.clone();
+        let mut shutdown = std::pin::pin!(shutdown);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                () = ended.notified() => {}
+                _ = rounds.tick() => {}
+            }
+            // A round in the middle of a shutdown would only take shards to give them up.
+            tokio::select! {
+                biased;
+                () = &mut shutdown => break,
+                () = self.round() => {}
+            }
+        }
+        self.leave().await;
+    }
+
+    async fn round(&mut self) {
+        self.rounds += 1;
+        self.reap().await;
+        self.heartbeat().await;
+        // Without a list of the living everyone keeps what they hold.
+        if self.registered {
+            self.give_up_surplus();
+            self.take_free().await;
+        }
+        self.report();
+    }
+
+    /// Collects the tasks that ended.
+    async fn reap(&mut self) {
+        let done: Vec<Shard> =
+            self.held.iter().filter(|(_, held)| held.task.is_finished()).map(|(shard, _)| *shard).collect();
+        for shard in done {
+            let Some(held) = self.held.remove(&shard) else { continue };
+            let options = &self.context.options;
+            let rest = match held.task.await {
+                Ok(Ended::Stopped) => continue,
+                Ok(Ended::Held(holder)) => {
+                    debug!(shard = shard.0, %holder, "shard was taken first by another worker");
+                    continue;
+                }
+                Ok(Ended::Fenced) => {
+                    info!(shard = shard.0, "shard taken by another worker");
+                    continue;
+                }
+                Ok(Ended::Failed(error)) => {
+                    error!(shard = shard.0, "shard given up: {error}");
+                    options.backoff_max
+                }
+                // A bug. The lease runs out meanwhile, so that another worker can try.
+                Err(_) => {
+                    error!(shard = shard.0, "shard's task failed");
+                    options.lease_ttl * 2
+                }
+            };
+            self.resting.insert(shard, Instant::now() + rest);
+        }
+        self.resting.retain(|_, until| *until > Instant::now());
+    }
+
+    async fn heartbeat(&mut self) {
+        let options = self.context.options.clone();
+        let beat = self.context.store.heartbeat(&options.worker, options.lease_ttl);
+        let (registered, trouble) = match timeout(options.lease_ttl / 4, beat).await {
+            Ok(Ok(living)) => {
+                if living != self.living {
+                    info!(workers = living.len(), "living workers: {}", names(&living));
+                    self.living = living;
+                }
+                (true, None)
+            }
+            Ok(Err(error)) => (false, Some(error.to_string())),
+            Err(_) => (false, Some("no answer in time".to_owned())),
+        };
+        if let Some(trouble) = trouble.filter(|_| self.registered || self.rounds == 1) {
+            warn!("heartbeat failed, everyone keeps what they hold: {trouble}");
+        } else if registered && !self.registered {
+            info!(worker = %options.worker, "registered");
+        }
+        self.registered = registered;
+        self.context.metrics.health().beat();
+    }
+
+    /// One at a time: the next one goes when this one has gone, so few shards are ever between owners.
+    fn give_up_surplus(&mut self) {
+        let giving_up = self.held.values().any(|held| *held.stop.borrow());
+        if giving_up || self.held.len() <= self.share() {
+            return;
+        }
+        let order = preference(&self.context.options.worker, self.held.keys().copied());
+        if let Some(held) = order.last().and_then(|least_wanted| self.held.get(least_wanted)) {
+            held.stop.send_replace(true);
+        }
+    }
+
+    async fn take_free(&mut self) {
+        let wanted = self.share().saturating_sub(self.held.len());
+        if wanted == 0 {
+            return;
+        }
+        let others = self.context.layout.shards();
+        let others = others.filter(|shard| !self.held.contains_key(shard) && !self.resting.contains_key(shard));
+        let order = preference(&self.context.options.worker, others);
+        let holders = self.context.store.holders(&order).await;
+        // A lease of this very worker that no task stands behind is as good as free.
+        let mine = &self.context.options.worker;
+        let free = order.into_iter().zip(holders).filter_map(|(shard, holder)| match holder {
+            Ok(None) => Some(shard),
+            Ok(Some(holder)) if holder == *mine => Some(shard),
+            Ok(Some(_)) | Err(_) => None,
+        });
+        for shard in free.take(wanted).collect::<Vec<_>>() {
+            self.spawn(shard);
+        }
+    }
+
+    fn share(&self) -> usize {
+        share(self.context.layout.count(), &self.living, &self.context.options.worker)
+    }
+
+    fn spawn(&mut self, shard: Shard) {
+        let (stop, stopped) = watch::channel(false);
+        let (context, farewell) = (self.context.clone(), Farewell(self.ended.clone()));
+        let task = task::spawn("shard", async move {
+            let _farewell = farewell;
+            shard::run(context, shard, stopped).await
+        });
+        self.held.insert(shard, Held { stop, task });
+    }
+
+    fn report(&self) {
+        let health = self.context.metrics.health();
+        health.report(Readiness {
+            registered: self.registered,
+            shards_owned: usize::try_from(self.context.metrics.shards_owned()).unwrap_or(0),
+            shards_aimed: self.share(),
+            ..health.readiness()
+        });
+    }
+
+    /// Gives everything up: finishes the batches, releases the leases, leaves the list of the living.
+    async fn leave(mut self) {
+        let options = self.context.options.clone();
+        info!(shards = self.held.len(), "giving up all shards");
+        let goodbye = async {
+            // First, so that the others already aim at a larger share when the leases come free.
+            if let Err(error) = self.context.store.leave(&options.worker).await {
+                warn!("still listed as living until the heartbeat is old: {error}");
+            }
+            for held in self.held.values() {
+                held.stop.send_replace(true);
+            }
+            for (shard, held) in &mut self.held {
+                if (&mut held.task).await.is_err() {
+                    error!(shard = shard.0, "shard's task failed");
+                }
+            }
+        };
+        if timeout(options.shutdown_grace, goodbye).await.is_err() {
+            warn!(grace = ?options.shutdown_grace, "not every shard was given up in time; their leases run out");
+        }
+    }
+}
+
+impl<S: Store> Drop for Ownership<S> {
+    /// Tasks of a worker that is no longer run must not outlive it.
+    fn drop(&mut self) {
+        self.held.values().for_each(|held| held.task.abort());
+    }
+}
+
+fn names(living: &[WorkerId]) -> String {
+    const SHOWN_MAX: usize = 8;
+    let shown: Vec<&str> = living.iter().take(SHOWN_MAX).map(WorkerId::as_str).collect();
+    let more = living.len().saturating_sub(SHOWN_MAX);
+    if more > 0 { format!("{} and {more} more", shown.join(", ")) } else { shown.join(", ") }
+}

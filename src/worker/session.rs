@@ -1,0 +1,196 @@
+//! One link's life as the shard's owner: drain what is pending, then read, settle, read.
+
+use tokio::time::{Duration, Instant};
+
+use super::batch::{Settled, settle};
+use super::shard::{Ended, Interrupt, Owner};
+use crate::error::Disposition;
+use crate::metrics::{self, Presence};
+use crate::reduce::{Entry, ShardState};
+use crate::store::{self, Read, ShardLink, Store};
+
+/// A lease is renewed when a third of it has passed.
+const RENEWALS_PER_TTL: u32 = 3;
+
+pub(super) struct Session<L> {
+    pub link: L,
+    /// As of this owner's last commit.
+    pub state: ShardState,
+    leased_at: Instant,
+    tended_at: Option<Instant>,
+    entry_bytes: Average,
+    _open: Presence,
+}
+
+impl<L: ShardLink> Session<L> {
+    pub fn new(link: L, open: Presence, state: ShardState, leased_at: Instant) -> Session<L> {
+        Session { link, state, leased_at, tended_at: None, entry_bytes: Average::default(), _open: open }
+    }
+
+    /// Serves until something ends it. An error that leaves the link usable is waited out where it happened; what
+    /// arrives here ends the link.
+    pub async fn serve<S: Store<Link = L>>(mut self, owner: &mut Owner<S>) -> Interrupt {
+        match self.work(owner).await {
+            Err(interrupt) => interrupt,
+            Ok(never) => match never {},
+        }
+    }
+
+    async fn work<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>) -> Result<std::convert::Infallible, Interrupt> {
+        self.drain(owner).await?;
+        loop {
+            self.tend(owner).await?;
+            let entries = self.read_new(owner).await?;
+            let settled = match entries.is_empty() {
+                // While idle, look at what is pending: a read that a lost reply swallowed, or a stalled predecessor's.
+                true => Settled::Behind,
+                false => self.settle(owner, entries).await?,
+            };
+            if settled == Settled::Behind {
+                self.drain(owner).await?;
+            }
+        }
+    }
+
+    /// Settles everything delivered before, to whomever, and not acknowledged.
+    async fn drain<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>) -> Result<(), Interrupt> {
+        loop {
+            stop_if_told(owner)?;
+            self.renew(owner).await?;
+            let count = self.batch_changes(owner);
+            let entries = loop {
+                match self.link.read(Read::Pending, count).await {
+                    Ok(entries) => break entries,
+                    Err(error) => self.wait_in_place(owner, error).await?,
+                }
+            };
+            if entries.is_empty() {
+                return Ok(());
+            }
+            self.settle(owner, entries).await?;
+        }
+    }
+
+    async fn settle<S: Store<Link = L>>(
+        &mut self,
+        owner: &mut Owner<S>,
+        entries: Vec<Entry>,
+    ) -> Result<Settled, Interrupt> {
+        self.entry_bytes.note(&entries);
+        settle(self, owner, entries).await
+    }
+
+    /// A shard that is given up drops the read on the way: what it may still deliver is pending for the next owner.
+    async fn read_new<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>) -> Result<Vec<Entry>, Interrupt> {
+        stop_if_told(owner)?;
+        let block = owner.context.options.block;
+        let count = self.batch_changes(owner);
+        let read = tokio::select! {
+            biased;
+            _ = owner.stop.wait_for(|stop| *stop) => return Err(Interrupt::Ended(Ended::Stopped)),
+            read = self.link.read(Read::New { block }, count) => read,
+        };
+        match read {
+            Ok(entries) => Ok(entries),
+            Err(error) => self.wait_in_place(owner, error).await.map(|()| Vec::new()),
+        }
+    }
+
+    /// Waits where the link is still good and nothing was done; anything else ends the link.
+    pub async fn wait_in_place<S: Store<Link = L>>(
+        &mut self,
+        owner: &mut Owner<S>,
+        error: store::Error,
+    ) -> Result<(), Interrupt> {
+        match error.disposition {
+            Disposition::Retry | Disposition::Full => {
+                owner.wait(&error).await?;
+                self.renew(owner).await
+            }
+            Disposition::Refresh
+            | Disposition::Ambiguous
+            | Disposition::Fenced
+            | Disposition::Poison
+            | Disposition::Fatal => Err(Interrupt::Broken(error)),
+        }
+    }
+
+    /// A lease that could not be renewed for a passing reason is tried again later: safety does not hang on it.
+    async fn renew<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>) -> Result<(), Interrupt> {
+        let options = &owner.context.options;
+        if self.leased_at.elapsed() < options.lease_ttl / RENEWALS_PER_TTL {
+            return Ok(());
+        }
+        let started = Instant::now();
+        match self.link.renew(&options.worker, options.lease_ttl).await {
+            Ok(true) => self.leased_at = started,
+            Ok(false) => return Err(Interrupt::Broken(lease_lost())),
+            Err(error) if matches!(error.disposition, Disposition::Retry | Disposition::Full) => {
+                owner.context.metrics.retried(error.reason);
+            }
+            Err(error) => return Err(Interrupt::Broken(error)),
+        }
+        Ok(())
+    }
+
+    /// Renews the lease, and now and then trims the stream and tells what waits.
+    async fn tend<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>) -> Result<(), Interrupt> {
+        self.renew(owner).await?;
+        let options = owner.context.options.clone();
+        if self.tended_at.is_some_and(|at| at.elapsed() < options.trim_interval) {
+            return Ok(());
+        }
+        self.tended_at = Some(Instant::now());
+        match self.link.trim(options.retention).await {
+            Ok(trimmed) => owner.context.metrics.trimmed(trimmed),
+            Err(error) => self.wait_in_place(owner, error).await?,
+        }
+        match self.link.backlog().await {
+            Ok(backlog) => owner.backlog(metrics::Backlog {
+                changes: backlog.unread + backlog.pending,
+                oldest: Duration::from_millis(backlog.oldest_milliseconds.unwrap_or(0)),
+                dead_letters: backlog.dead_letters,
+            }),
+            Err(error) => self.wait_in_place(owner, error).await?,
+        }
+        Ok(())
+    }
+
+    fn batch_changes<S: Store>(&self, owner: &Owner<S>) -> usize {
+        let options = &owner.context.options;
+        let fitting = options.batch_bytes_max / self.entry_bytes.bytes();
+        fitting.clamp(1, options.batch_changes_max)
+    }
+}
+
+pub(super) fn stop_if_told<S: Store>(owner: &Owner<S>) -> Result<(), Interrupt> {
+    if owner.stopping() { Err(Interrupt::Ended(Ended::Stopped)) } else { Ok(()) }
+}
+
+fn lease_lost() -> store::Error {
+    store::Error {
+        disposition: Disposition::Retry,
+        reason: "lease_lost",
+        message: "the lease ran out before it was renewed".to_owned(),
+    }
+}
+
+/// A running average of an entry's size.
+#[derive(Default)]
+struct Average {
+    bytes: usize,
+}
+
+impl Average {
+    fn note(&mut self, entries: &[Entry]) {
+        let fields = entries.iter().flat_map(|entry| entry.fields.iter().flatten());
+        let total: usize = fields.map(|(name, value)| name.len() + value.len()).sum();
+        let now = total / entries.len().max(1);
+        // Rises at once, so that a run of huge entries is not read in a whole batch twice; falls slowly.
+        self.bytes = now.max((self.bytes * 7 + now) / 8);
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes.max(1)
+    }
+}

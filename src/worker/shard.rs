@@ -1,0 +1,172 @@
+//! One shard's task: link after link, until the shard is no longer this worker's.
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::Context;
+use super::backoff::Backoff;
+use super::session::Session;
+use crate::error::Disposition;
+use crate::key::ShardKeys;
+use crate::lease::WorkerId;
+use crate::metrics::{OwnedShard, Presence};
+use crate::shard::Shard;
+use crate::store::{self, ShardLink, Store, Taken};
+
+/// Why a shard's task ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// Told to: the shard was given up in order.
+    Stopped,
+    /// Another worker owns the shard.
+    Held(WorkerId),
+    /// Another worker took the shard while this one thought it its own.
+    Fenced,
+    /// Nothing that waiting can mend.
+    Failed(store::Error),
+}
+
+/// Leaves the straight path of a shard's work.
+#[derive(Debug)]
+pub(super) enum Interrupt {
+    Ended(Ended),
+    /// The link is of no use any more.
+    Broken(store::Error),
+}
+
+impl From<store::Error> for Interrupt {
+    fn from(error: store::Error) -> Interrupt {
+        Interrupt::Broken(error)
+    }
+}
+
+/// What outlives a link.
+pub(super) struct Owner<S: Store> {
+    pub context: Context<S>,
+    pub keys: ShardKeys,
+    pub stop: watch::Receiver<bool>,
+    pub backoff: Backoff,
+    /// What is wrong now, so that each change of it is one log line.
+    trouble: Option<&'static str>,
+    memory_full: Option<Presence>,
+    owned: Option<OwnedShard>,
+}
+
+/// Owns `shard` for as long as that lasts.
+pub(super) async fn run<S: Store>(context: Context<S>, shard: Shard, stop: watch::Receiver<bool>) -> Ended {
+    let (options, seed) = (context.options.clone(), u64::from(shard.0));
+    let mut owner = Owner {
+        keys: context.keys.shard(&context.layout, shard),
+        backoff: Backoff::new(options.backoff_min, options.backoff_max, seed),
+        context,
+        stop,
+        trouble: None,
+        memory_full: None,
+        owned: None,
+    };
+    let ended = owner.run().await;
+    if let Ended::Stopped = ended {
+        owner.release().await;
+    }
+    ended
+}
+
+impl<S: Store> Owner<S> {
+    async fn run(&mut self) -> Ended {
+        loop {
+            let error = match self.link_life().await {
+                Interrupt::Ended(ended) => return ended,
+                Interrupt::Broken(error) => error,
+            };
+            match error.disposition {
+                Disposition::Fatal => return Ended::Failed(error),
+                Disposition::Fenced => return Ended::Fenced,
+                Disposition::Refresh | Disposition::Ambiguous => self.context.store.refresh().await,
+                Disposition::Retry | Disposition::Full | Disposition::Poison => {}
+            }
+            if let Err(Interrupt::Ended(ended)) = self.wait(&error).await {
+                return ended;
+            }
+        }
+    }
+
+    /// From connect to the link's end. Nothing carries over to the next link: it takes a new generation, which breaks
+    /// the old link's watch even if its commit is still on the way, and drains what is pending.
+    async fn link_life(&mut self) -> Interrupt {
+        let mut stop = self.stop.clone();
+        let opened = tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => return Interrupt::Ended(Ended::Stopped),
+            opened = self.open() => opened,
+        };
+        match opened {
+            Ok(session) => session.serve(self).await,
+            Err(interrupt) => interrupt,
+        }
+    }
+
+    async fn open(&mut self) -> Result<Session<S::Link>, Interrupt> {
+        let options = self.context.options.clone();
+        let mut link = self.context.store.connect(self.keys.shard).await?;
+        let presence = self.context.metrics.link_opened();
+        let taken_at = Instant::now();
+        let state = match link.take(&options.worker, options.lease_ttl).await? {
+            Taken::Mine(state) => state,
+            Taken::Held(worker) => return Err(Interrupt::Ended(Ended::Held(worker))),
+        };
+        if self.owned.is_none() {
+            self.owned = Some(self.context.metrics.shard_owned(self.keys.shard.0.into()));
+            if state.last.generation > 0 {
+                self.context.metrics.taken_over();
+            }
+        }
+        Ok(Session::new(link, presence, state, taken_at))
+    }
+
+    pub fn stopping(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    pub fn backlog(&self, backlog: crate::metrics::Backlog) {
+        if let Some(owned) = &self.owned {
+            owned.backlog(backlog);
+        }
+    }
+
+    /// Waits before the next try, or until the shard is to be given up. The log tells only when the reason changes.
+    pub async fn wait(&mut self, error: &store::Error) -> Result<(), Interrupt> {
+        self.context.metrics.retried(error.reason);
+        if self.trouble != Some(error.reason) {
+            self.trouble = Some(error.reason);
+            warn!(shard = self.keys.shard.0, reason = error.reason, "shard waits: {error}");
+        }
+        if error.disposition == Disposition::Full {
+            self.memory_full.get_or_insert_with(|| self.context.metrics.memory_full());
+        }
+        let pause = self.backoff.next();
+        tokio::select! {
+            biased;
+            _ = self.stop.wait_for(|stop| *stop) => Err(Interrupt::Ended(Ended::Stopped)),
+            () = tokio::time::sleep(pause) => Ok(()),
+        }
+    }
+
+    /// A commit went through: whatever was wrong is over.
+    pub fn flows(&mut self) {
+        self.backoff.reset();
+        self.memory_full = None;
+        if let Some(reason) = self.trouble.take() {
+            info!(shard = self.keys.shard.0, reason, "shard flows again");
+        }
+    }
+
+    /// The link may be in the middle of a read, so the lease is released from beside it. Should that fail, the lease
+    /// runs out by itself.
+    async fn release(&mut self) {
+        let worker = &self.context.options.worker;
+        if let Err(error) = self.context.store.release(self.keys.shard, worker).await {
+            warn!(shard = self.keys.shard.0, "lease not released, it will run out: {error}");
+        }
+    }
+}
