@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use crate::error::Disposition;
-use crate::{admin, config, redis};
+use crate::{admin, config, redis, store};
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,9 @@ fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     if cause.is::<config::Error>() || cause.is::<admin::Error>() {
         return Some(Exit::Configuration);
     }
-    cause.downcast_ref::<redis::Error>().map(|error| of_disposition(error.disposition()))
+    let of_redis = cause.downcast_ref::<redis::Error>().map(redis::Error::disposition);
+    let of_store = || cause.downcast_ref::<store::Error>().map(|error| error.disposition);
+    of_redis.or_else(of_store).map(of_disposition)
 }
 
 /// What a failure at the boundary means once nobody tries again.
@@ -123,6 +125,8 @@ mod tests {
         assert_eq!(Exit::of(&anyhow::Error::from(unreachable).context("status")), Exit::Unavailable);
         let single = redis::Error::NotCluster { node: redis::NodeAddress::new("a", 1) };
         assert_eq!(Exit::of(&single.into()), Exit::Configuration);
+        let full = store::Error { disposition: Disposition::Full, reason: "memory", message: String::new() };
+        assert_eq!(Exit::of(&full.into()), Exit::Unavailable);
         assert_eq!(Exit::of(&anyhow::anyhow!("anything else")), Exit::Internal);
     }
 

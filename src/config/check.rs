@@ -18,7 +18,7 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 const GIB: u64 = 1024 * 1024 * 1024;
-const NAME_BYTES_MAX: usize = 64;
+pub(super) const NAME_BYTES_MAX: usize = 64;
 
 /// Every sentence that is wrong with these settings.
 pub(super) fn violations(settings: &Settings) -> Vec<String> {
@@ -96,13 +96,12 @@ fn texts(settings: &Settings) -> Vec<String> {
         }
     };
     expect("redis.nodes", "", !redis.nodes.is_empty(), "at least one host:port");
-    let plain = |text: &str| !text.contains(|c: char| c.is_control() || c.is_whitespace() || c == '{' || c == '}');
     let prefix = redis.prefix.as_str();
     let prefix_holds = Keys::new(prefix).is_ok();
     expect("redis.prefix", prefix, prefix_holds, "at most 64 bytes without spaces, control characters, { and }");
     if let Some(name) = &worker.name {
-        let holds = name.len() <= NAME_BYTES_MAX && plain(name);
-        expect("worker.name", name, holds, "at most 64 bytes without spaces, control characters, { and }");
+        let holds = name.len() <= NAME_BYTES_MAX && name.bytes().all(|letter| letter.is_ascii_graphic());
+        expect("worker.name", name, holds, "at most 64 ASCII letters, digits and signs");
     }
     if let Some(listen) = &admin.listen {
         // Port 0 takes any free one, which is of use here and nowhere else.

@@ -5,7 +5,7 @@
 //! option structs of their own and never see a [`Config`].
 
 mod check;
-mod connect;
+mod convert;
 mod relation;
 mod sections;
 mod source;
@@ -19,8 +19,7 @@ use figment::value::Value;
 use serde::Serialize;
 
 pub use sections::{
-    Admin, Calendar, Change, Config, LeapDay, Log, LogFormat, Logging, Preflight, Reader, Redis, Subscriber, Worker,
-    Writer,
+    Admin, Calendar, Change, Config, Log, LogFormat, Logging, Preflight, Reader, Redis, Subscriber, Worker, Writer,
 };
 pub use source::{Flag, Source, Sources, color_wanted};
 pub use values::{NotifyAt, Secret, Zone};

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::birthday::LeapDay;
 use crate::redis::NodeAddress;
 
 use super::values::{NotifyAt, Secret, Zone, nodes, optional, optional_secret};
@@ -123,16 +124,6 @@ pub struct Calendar {
     pub day_grace: Duration,
 }
 
-/// Where 29 February falls in years that have none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LeapDay {
-    #[default]
-    #[serde(rename = "february-28")]
-    February28,
-    #[serde(rename = "march-1")]
-    March1,
-}
-
 /// The change log that subscribers read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -224,7 +215,7 @@ impl Default for Worker {
             batch_bytes_max: MIB,
             block: Duration::from_secs(2),
             lease_ttl: Duration::from_secs(10),
-            heartbeat: Duration::from_millis(500),
+            heartbeat: Duration::from_millis(100),
             backoff_min: Duration::from_millis(20),
             backoff_max: Duration::from_secs(2),
             deliveries_max: 25,

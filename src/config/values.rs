@@ -46,6 +46,12 @@ impl Zone {
         Self(TimeZone::UTC)
     }
 
+    /// The zone of this IANA name; none where there is no such zone.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        TimeZone::get(name).ok().filter(|zone| zone.iana_name().is_some()).map(Self)
+    }
+
     #[must_use]
     pub fn time_zone(&self) -> &TimeZone {
         &self.0
@@ -61,8 +67,7 @@ impl Serialize for Zone {
 impl<'de> Deserialize<'de> for Zone {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
-        let zone = TimeZone::get(&name).ok().filter(|zone| zone.iana_name().is_some());
-        zone.map(Self).ok_or_else(|| D::Error::custom("expected an IANA time zone such as Europe/Berlin"))
+        Self::named(&name).ok_or_else(|| D::Error::custom("expected an IANA time zone such as Europe/Berlin"))
     }
 }
 

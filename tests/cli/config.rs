@@ -31,7 +31,7 @@ fn shows_each_setting_with_its_value_and_source() {
         ("redis.password", "***", "environment variable HEYDAY_REDIS__PASSWORD"),
         ("worker.block", "1s", &file_source),
         ("worker.lease_ttl", "15s", "environment variable HEYDAY_WORKER__LEASE_TTL"),
-        ("worker.heartbeat", "500ms", "default"),
+        ("worker.heartbeat", "100ms", "default"),
         ("logging.level", "info,heyday=debug", "flag --verbose"),
     ];
     let rows = rows(&shown.stdout);
