@@ -6,6 +6,7 @@ use tokio::task::JoinHandle;
 use tracing::Instrument;
 
 /// Runs `future` beside the caller. A panic ends this task only; it is logged here and shows in the handle too.
+#[expect(clippy::disallowed_methods, reason = "everybody else comes here")]
 pub fn spawn<F>(name: &'static str, future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,

@@ -1,0 +1,50 @@
+# heyday: `make help` lists what there is.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+# A run of CI must build exactly what Cargo.lock names.
+LOCKED := $(if $(CI),--locked)
+# What `make demo` passes on, for example: make demo DEMO="--seconds 60".
+DEMO ?=
+
+.PHONY: help demo test bench fmt lint prepare
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1 \2/p' $(MAKEFILE_LIST) | awk '{ name = $$2; $$1 = $$2 = ""; printf "make %-8s%s\n", name, $$0 }'
+
+demo: prepare ## a cluster, two workers, a killed worker, a failed-over primary, and the proof that nothing was lost
+	@echo "== building heyday (the first time takes minutes)"
+	@cargo build $(LOCKED) --quiet --release --bin heyday
+	@target/release/heyday demo $(DEMO)
+
+test: prepare ## everything CI checks: format, lints, light build, documentation, tests
+	@echo "== format"
+	@cargo fmt --check
+	@echo "== lints"
+	@cargo clippy $(LOCKED) --all-targets -- -D warnings
+	@echo "== light library: without feature server"
+	@tools/light
+	@cargo clippy $(LOCKED) --no-default-features --lib -- -D warnings
+	@echo "== documentation"
+	@RUSTDOCFLAGS="-D warnings" cargo doc $(LOCKED) --no-deps --lib
+	@echo "== documentation examples"
+	@cargo test $(LOCKED) --doc
+	@echo "== tests"
+	@tools/tests $(LOCKED)
+
+bench: ## performance beside a floor; not there yet
+	@echo "There is no benchmark yet; it comes later, with a floor measured in the same run beside it."
+
+fmt: ## format the code
+	@cargo fmt
+
+lint: ## format and lints only; shellcheck and cargo-deny where they are installed
+	@cargo fmt --check
+	@cargo clippy --all-targets -- -D warnings
+	@if command -v shellcheck >/dev/null; then shellcheck -x cluster/up cluster/down cluster/common.sh cluster/create.sh tools/* .ci/run; fi
+	@if cargo deny --version >/dev/null 2>&1; then cargo deny --log-level warn check; fi
+
+prepare:
+	@tools/prepare
