@@ -129,11 +129,13 @@ impl Server {
         nix::sys::signal::kill(Pid::from_raw(id), signal).map_err(io::Error::from)
     }
 
-    /// Whether the server has ended by itself. Its shell does not collect it before it is told to, so it stays a zombie. Where
-    /// there is no `/proc` nobody can tell, and the caller's deadline decides.
+    /// Whether the server has ended by itself: a zombie until its shell collects it. Where there is no `/proc` nobody can
+    /// tell, and the caller's deadline decides.
     pub(super) fn has_ended(&self) -> bool {
-        let status = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        status.rsplit(") ").next().is_some_and(|state| state.starts_with('Z'))
+        match fs::read_to_string(format!("/proc/{}/stat", self.pid())) {
+            Ok(status) => status.rsplit(") ").next().is_some_and(|state| state.starts_with('Z')),
+            Err(_) => Path::new("/proc/self/stat").exists(),
+        }
     }
 
     /// The last lines of the log, for an error message.

@@ -14,19 +14,7 @@ use rules::*;
 
 /// All rules that concern one file.
 fn check(path: &str, text: &str) -> Vec<String> {
-    [
-        edges,
-        spawns,
-        environment,
-        keys,
-        purity,
-        stubs,
-        sleeps,
-        form,
-    ]
-    .iter()
-    .flat_map(|rule| rule(path, text))
-    .collect()
+    [edges, spawns, environment, keys, purity, stubs, sleeps, form].iter().flat_map(|rule| rule(path, text)).collect()
 }
 
 fn root() -> &'static Path {
@@ -70,104 +58,40 @@ fn architecture_page_names_every_module() {
     let page = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
     let mut files = Vec::new();
     rust_files(&root().join("src"), &mut files);
-    let modules: BTreeSet<String> = files
-        .iter()
-        .filter_map(|file| module_of(&relative(file)).map(str::to_owned))
-        .collect();
-    let missing: Vec<&String> = modules
-        .iter()
-        .filter(|module| !page.contains(&format!("`{module}`")))
-        .collect();
-    assert!(
-        missing.is_empty(),
-        "ARCHITECTURE.md does not name {missing:?}"
-    );
+    let modules: BTreeSet<String> =
+        files.iter().filter_map(|file| module_of(&relative(file)).map(str::to_owned)).collect();
+    let missing: Vec<&String> = modules.iter().filter(|module| !page.contains(&format!("`{module}`"))).collect();
+    assert!(missing.is_empty(), "ARCHITECTURE.md does not name {missing:?}");
 }
 
 #[test]
 fn rules_find_what_they_forbid_and_let_the_rest_pass() {
     let cases = [
-        (
-            "src/worker/shard.rs",
-            "use crate::redis::Link;",
-            "worker must not use redis",
-        ),
-        (
-            "src/worker/mod.rs",
-            "use crate::client::Writer;",
-            "worker must not use client",
-        ),
-        (
-            "src/client/mod.rs",
-            "use crate::{key, worker::Worker};",
-            "client must not use worker",
-        ),
+        ("src/worker/shard.rs", "use crate::redis::Link;", "worker must not use redis"),
+        ("src/worker/mod.rs", "use crate::client::Writer;", "worker must not use client"),
+        ("src/client/mod.rs", "use crate::{key, worker::Worker};", "client must not use worker"),
         (
             "src/reduce/mod.rs",
             "use crate::{\n    key::{Keys, Tag},\n    store::Store,\n};",
             "reduce must not use store",
         ),
-        (
-            "src/redis/mod.rs",
-            "fn f() { crate::config::load() }",
-            "redis must not use config",
-        ),
-        (
-            "src/cli/demo.rs",
-            "use crate::testing::checker;",
-            "cli must not use testing",
-        ),
+        ("src/redis/mod.rs", "fn f() { crate::config::load() }", "redis must not use config"),
+        ("src/cli/demo.rs", "use crate::testing::checker;", "cli must not use testing"),
         ("src/novelty.rs", "", "has no layer"),
-        (
-            "src/worker/mod.rs",
-            "tokio::spawn(async {});",
-            "only task.rs",
-        ),
-        (
-            "src/cli/demo.rs",
-            "let name = std::env::var(\"NAME\");",
-            "only config.rs",
-        ),
-        (
-            "src/worker/mod.rs",
-            "let key = format!(\"changes:{{{tag}}}\");",
-            "only key.rs",
-        ),
-        (
-            "src/worker/mod.rs",
-            "let key = format!(\"{prefix}lease:{{{tag}}}\");",
-            "only key.rs",
-        ),
+        ("src/worker/mod.rs", "tokio::spawn(async {});", "only task.rs"),
+        ("src/cli/demo.rs", "let name = std::env::var(\"NAME\");", "only config.rs"),
+        ("src/worker/mod.rs", "let key = format!(\"changes:{{{tag}}}\");", "only key.rs"),
+        ("src/worker/mod.rs", "let key = format!(\"{prefix}lease:{{{tag}}}\");", "only key.rs"),
         ("src/cli/init.rs", "\"heyday:layout\"", "only key.rs"),
-        (
-            "src/lease.rs",
-            "let now = Instant::now();",
-            "layer 1 is pure",
-        ),
+        ("src/lease.rs", "let now = Instant::now();", "layer 1 is pure"),
         ("src/cli/mod.rs", "todo!()", "no stubs"),
         ("tests/chaos/mod.rs", "#[ignore]", "no stubs"),
-        (
-            "tests/chaos/mod.rs",
-            "tokio::time::sleep(SECOND).await;",
-            "waits for a condition",
-        ),
-        (
-            "src/task.rs",
-            "#[cfg(test)]\nmod tests {\n    std::thread::sleep(x);\n}",
-            "waits for a condition",
-        ),
+        ("tests/chaos/mod.rs", "tokio::time::sleep(SECOND).await;", "waits for a condition"),
+        ("src/task.rs", "#[cfg(test)]\nmod tests {\n    std::thread::sleep(x);\n}", "waits for a condition"),
         ("src/key.rs", "use std::fmt;", "does not begin with"),
-        (
-            "src/worker/mod.rs",
-            "use crate::store::Store; use crate::reduce::reduce;",
-            "",
-        ),
+        ("src/worker/mod.rs", "use crate::store::Store; use crate::reduce::reduce;", ""),
         ("src/worker/mod.rs", "/// As [`crate::redis`] does.", ""),
-        (
-            "src/worker/mod.rs",
-            "#[cfg(test)]\nmod tests { use crate::testing::model; }",
-            "",
-        ),
+        ("src/worker/mod.rs", "#[cfg(test)]\nmod tests { use crate::testing::model; }", ""),
         ("src/redis/mod.rs", "use crate::{store::Store, task};", ""),
         ("src/key.rs", "format!(\"changes:{{{tag}}}\")", ""),
         ("src/task.rs", "tokio::spawn(future)", ""),
@@ -176,27 +100,11 @@ fn rules_find_what_they_forbid_and_let_the_rest_pass() {
         ("src/redis/link.rs", "tokio::time::sleep(pause).await;", ""),
     ];
     for (path, text, expected) in cases {
-        let text = if expected.starts_with("does not begin") {
-            text.to_owned()
-        } else {
-            format!("//! A file.\n{text}")
-        };
+        let text =
+            if expected.starts_with("does not begin") { text.to_owned() } else { format!("//! A file.\n{text}") };
         let found = check(path, &text).join("\n");
-        let kept = if expected.is_empty() {
-            found.is_empty()
-        } else {
-            found.contains(expected)
-        };
-        assert!(
-            kept,
-            "{path}: {text}\nexpected {expected:?}, found {found:?}"
-        );
+        let kept = if expected.is_empty() { found.is_empty() } else { found.contains(expected) };
+        assert!(kept, "{path}: {text}\nexpected {expected:?}, found {found:?}");
     }
-    assert!(
-        !check(
-            "src/key.rs",
-            &format!("//! A file.\n{}", "\n".repeat(LINES_MAX))
-        )
-        .is_empty()
-    );
+    assert!(!check("src/key.rs", &format!("//! A file.\n{}", "\n".repeat(LINES_MAX))).is_empty());
 }

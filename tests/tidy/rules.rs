@@ -37,13 +37,7 @@ pub(super) fn code(text: &str, product: bool) -> impl Iterator<Item = (usize, &s
 }
 
 /// Lines outside `owner` that hold one of `words`.
-pub(super) fn only_in(
-    owner: &str,
-    words: &[&str],
-    why: &str,
-    path: &str,
-    text: &str,
-) -> Vec<String> {
+pub(super) fn only_in(owner: &str, words: &[&str], why: &str, path: &str, text: &str) -> Vec<String> {
     if !path.starts_with("src/") || module_of(path) == Some(owner) {
         return Vec::new();
     }
@@ -65,38 +59,14 @@ pub(super) fn holding<'a>(
 }
 
 pub(super) fn spawns(path: &str, text: &str) -> Vec<String> {
-    let words = [
-        "tokio::spawn",
-        "tokio::task::spawn",
-        "spawn_blocking(",
-        "spawn_local(",
-        "thread::spawn",
-        "thread::Builder",
-    ];
-    only_in(
-        "task",
-        &words,
-        "only task.rs starts tasks and threads",
-        path,
-        text,
-    )
+    let words =
+        ["tokio::spawn", "tokio::task::spawn", "spawn_blocking(", "spawn_local(", "thread::spawn", "thread::Builder"];
+    only_in("task", &words, "only task.rs starts tasks and threads", path, text)
 }
 
 pub(super) fn environment(path: &str, text: &str) -> Vec<String> {
-    let words = [
-        "env::var",
-        "env::set_var",
-        "env::remove_var",
-        "Env::prefixed",
-        "option_env!",
-    ];
-    only_in(
-        "config",
-        &words,
-        "only config.rs reads settings",
-        path,
-        text,
-    )
+    let words = ["env::var", "env::set_var", "env::remove_var", "Env::prefixed", "option_env!"];
+    only_in("config", &words, "only config.rs reads settings", path, text)
 }
 
 /// String literals that begin like a key and go on with its tag, or end there to have it appended.
@@ -114,9 +84,7 @@ pub(super) fn keys(path: &str, text: &str) -> Vec<String> {
                 matches!(before, Some('"' | '}')) && (whole || matches!(after, Some('{' | '"')))
             });
             if built {
-                broken.push(format!(
-                    "{path}:{number}: {beginning}: only key.rs builds keys"
-                ));
+                broken.push(format!("{path}:{number}: {beginning}: only key.rs builds keys"));
             }
         }
     }
@@ -125,16 +93,7 @@ pub(super) fn keys(path: &str, text: &str) -> Vec<String> {
 
 /// Layer 1 gets time and chance as values and does nothing outside itself.
 pub(super) fn purity(path: &str, text: &str) -> Vec<String> {
-    let words = [
-        "::now()",
-        "rand::",
-        "tokio::",
-        "fred::",
-        "std::net",
-        "std::fs",
-        "std::thread",
-        "std::process",
-    ];
+    let words = ["::now()", "rand::", "tokio::", "fred::", "std::net", "std::fs", "std::thread", "std::process"];
     match module_of(path).and_then(layer) {
         Some(1) => holding(&words, "layer 1 is pure", path, code(text, true)),
         _ => Vec::new(),
@@ -146,12 +105,7 @@ pub(super) fn stubs(path: &str, text: &str) -> Vec<String> {
         return Vec::new();
     }
     let words = ["todo!", "unimplemented!", "#[ignore", "should_panic"];
-    holding(
-        &words,
-        "no stubs, and no test that is skipped or wants a panic",
-        path,
-        code(text, false),
-    )
+    holding(&words, "no stubs, and no test that is skipped or wants a panic", path, code(text, false))
 }
 
 pub(super) fn sleeps(path: &str, text: &str) -> Vec<String> {
@@ -163,30 +117,18 @@ pub(super) fn sleeps(path: &str, text: &str) -> Vec<String> {
     if path.starts_with("tests/") {
         return holding(&words, why, path, code(text, false));
     }
-    let tests_begin = text
-        .lines()
-        .position(|line| line.trim() == "#[cfg(test)]")
-        .unwrap_or(usize::MAX);
-    holding(
-        &words,
-        why,
-        path,
-        code(text, false).filter(|(number, _)| *number > tests_begin),
-    )
+    let tests_begin = text.lines().position(|line| line.trim() == "#[cfg(test)]").unwrap_or(usize::MAX);
+    holding(&words, why, path, code(text, false).filter(|(number, _)| *number > tests_begin))
 }
 
 pub(super) fn form(path: &str, text: &str) -> Vec<String> {
     let mut broken = Vec::new();
     if !text.starts_with("//! ") {
-        broken.push(format!(
-            "{path}: does not begin with a //! line that says what it is"
-        ));
+        broken.push(format!("{path}: does not begin with a //! line that says what it is"));
     }
     let lines = text.lines().count();
     if lines > LINES_MAX {
-        broken.push(format!(
-            "{path}: {lines} lines, more than {LINES_MAX}: split it by meaning"
-        ));
+        broken.push(format!("{path}: {lines} lines, more than {LINES_MAX}: split it by meaning"));
     }
     broken
 }
