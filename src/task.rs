@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use tokio::task::JoinHandle;
+pub use tokio::task::JoinHandle;
 use tracing::Instrument;
 
 /// Runs `future` beside the caller. A panic ends this task only; it is logged here and shows in the handle too.

@@ -161,7 +161,7 @@ impl Topology {
     }
 
     /// Asks the cluster again. However many callers come, one refresh runs at a time and all share its result; two
-    /// refreshes are never closer than [`REFRESH_INTERVAL_MIN`]. Bounded by the connect and reply timeouts.
+    /// refreshes are never closer than `REFRESH_INTERVAL_MIN`. Bounded by the connect and reply timeouts.
     pub async fn refresh(&self) -> Result<(), Error> {
         let seen = self.outcome().count;
         let mut last = self.refreshing.lock().await;

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tracing::{debug, error, info, warn};
 
@@ -14,7 +13,7 @@ use crate::lease::{WorkerId, preference, share};
 use crate::metrics::Readiness;
 use crate::shard::Shard;
 use crate::store::Store;
-use crate::task;
+use crate::task::{self, JoinHandle};
 
 pub(super) struct Ownership<S: Store> {
     context: Context<S>,
