@@ -7,5 +7,6 @@
 mod cli;
 mod cluster;
 mod documentation;
+mod redis;
 mod support;
 mod tidy;

@@ -1,6 +1,8 @@
 //! What the tests share: clusters, prefixes that keep tests apart, and waiting for a condition.
 
 pub mod cluster;
+pub mod proxy;
+pub mod single;
 
 use std::time::{Duration, Instant};
 
