@@ -1,12 +1,12 @@
 //! One connection to one node, used in strict sequence. It never reconnects, never repeats, never redirects, and
 //! never outlives an error: what was watched or half sent on it dies with it.
 
-use std::{io, sync::Arc, task::Poll, time::Duration};
+use std::{io, task::Poll, time::Duration};
 
 use bytes::BytesMut;
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf, ReadHalf, WriteHalf},
-    time::{Instant, timeout_at},
+    time::timeout,
 };
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
     error::Error,
     options::{ConnectOptions, NodeAddress},
     reply::Reply,
-    stream::Stream,
+    stream::{Stream, connect_error},
 };
 use crate::error::ServerCode;
 
@@ -40,13 +40,16 @@ struct Connection {
 impl Link {
     /// Dials, secures and authenticates, all within the connect timeout.
     pub async fn connect(node: &NodeAddress, options: &ConnectOptions) -> Result<Self, Error> {
-        let deadline = Instant::now() + options.connect_timeout;
-        let timeout = || Error::Timeout { node: node.clone(), after: options.connect_timeout, sent: false };
-        let stream = timeout_at(deadline, Stream::connect(node, options)).await.map_err(|_| timeout())??;
-        let connection = Connection { stream, decoder: Decoder::default() };
-        let mut link = Self { node: node.clone(), connection: Some(connection) };
-        link.introduce(options, deadline.saturating_duration_since(Instant::now())).await?;
-        Ok(link)
+        let opening = async {
+            let stream = Stream::connect(node, options).await?;
+            let mut connection = Connection { stream, decoder: Decoder::default() };
+            connection.introduce(node, options).await?;
+            Ok(connection)
+        };
+        match timeout(options.connect_timeout, opening).await {
+            Ok(opened) => opened.map(|connection| Self { node: node.clone(), connection: Some(connection) }),
+            Err(_) => Err(Error::Timeout { node: node.clone(), after: options.connect_timeout, sent: false }),
+        }
     }
 
     pub fn node(&self) -> &NodeAddress {
@@ -66,7 +69,7 @@ impl Link {
             return Err(spent(self.node.clone()));
         };
         let exchange = connection.exchange(pipeline, &mut sent);
-        match tokio::time::timeout(deadline, exchange).await {
+        match timeout(deadline, exchange).await {
             Err(_) => Err(Error::Timeout { node: self.node.clone(), after: deadline, sent }),
             Ok(Err(failure)) => Err(failure.on(&self.node, sent)),
             Ok(Ok(replies)) => {
@@ -90,37 +93,6 @@ impl Link {
         let reader = Reader { node: self.node.clone(), half: read, decoder: connection.decoder };
         Ok((reader, Writer { node: self.node, half: write }))
     }
-
-    async fn introduce(&mut self, options: &ConnectOptions, remaining: Duration) -> Result<(), Error> {
-        let mut pipeline = Pipeline::new();
-        if let Some(password) = &options.password {
-            let mut command = pipeline.command("AUTH");
-            if let Some(username) = &options.username {
-                command.arg(username);
-            }
-            command.arg(password);
-        }
-        let authenticates = !pipeline.is_empty();
-        if let Some(name) = &options.client_name {
-            pipeline.command("CLIENT").arg("SETNAME").arg(name);
-        }
-        if pipeline.is_empty() {
-            return Ok(());
-        }
-        // None of this has an effect on data, so a failure here is no more than a failed connection.
-        let replies = self.request(&pipeline, remaining).await.map_err(unsent)?;
-        for (index, reply) in replies.into_iter().enumerate() {
-            match reply {
-                // The name is a convenience; a user without the right to set one may still connect.
-                Reply::Error(error) if (authenticates && index == 0) || error.code != ServerCode::NoPerm => {
-                    self.connection = None;
-                    return Err(Error::Refused { node: self.node.clone(), error: *error });
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
 }
 
 /// Why an exchange broke off.
@@ -130,6 +102,37 @@ enum Failure {
 }
 
 impl Connection {
+    /// Says who we are. None of this has an effect on data, so a failure here is a failure to connect.
+    async fn introduce(&mut self, node: &NodeAddress, options: &ConnectOptions) -> Result<(), Error> {
+        let mut pipeline = Pipeline::new();
+        if let Some(password) = &options.password {
+            let mut command = pipeline.command("AUTH");
+            if let Some(username) = &options.username {
+                command.arg(username);
+            }
+            command.arg(password);
+        }
+        if let Some(name) = &options.client_name {
+            pipeline.command("CLIENT").arg("SETNAME").arg(name);
+        }
+        let replies = match self.exchange(&pipeline, &mut false).await {
+            Ok(replies) => replies,
+            Err(Failure::Io(source)) => return Err(connect_error(node, source)),
+            Err(Failure::Protocol(error)) => return Err(error),
+        };
+        for (index, reply) in replies.iter().enumerate() {
+            let authenticates = index == 0 && options.password.is_some();
+            match reply.error() {
+                // The name is a convenience: a user without the right to set one may still connect.
+                Some(error) if authenticates || error.code != ServerCode::NoPerm => {
+                    return Err(Error::Refused { node: node.clone(), error: error.clone() });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     async fn exchange(&mut self, pipeline: &Pipeline, sent: &mut bool) -> Result<Vec<Reply>, Failure> {
         self.check_quiet().await?;
         let mut rest = pipeline.bytes();
@@ -239,14 +242,5 @@ fn reason(source: &io::Error) -> String {
     match source.kind() {
         io::ErrorKind::UnexpectedEof => "by the server".to_owned(),
         _ => source.to_string(),
-    }
-}
-
-/// A failure while introducing ourselves: whatever was lost, it had no effect on data.
-fn unsent(error: Error) -> Error {
-    match error {
-        Error::Timeout { node, after, .. } => Error::Timeout { node, after, sent: false },
-        Error::Closed { node, reason, .. } => Error::Connect { node, source: Arc::new(io::Error::other(reason)) },
-        other => other,
     }
 }

@@ -81,13 +81,7 @@ impl Nodes {
                 Ok(Err(error)) => error,
                 Err(_) => return Err(self.late(slot, deadline)),
             };
-            match error.disposition() {
-                Disposition::Retry | Disposition::Refresh | Disposition::Ambiguous => {}
-                Disposition::Fenced | Disposition::Full | Disposition::Poison | Disposition::Fatal => {
-                    return Err(error);
-                }
-            }
-            if Instant::now() + READ_PAUSE >= end {
+            if !may_pass(&error) || Instant::now() + READ_PAUSE >= end {
                 return Err(error);
             }
             sleep_until(Instant::now() + READ_PAUSE).await;
@@ -135,6 +129,15 @@ impl Nodes {
             Ok(node) => Error::Timeout { node: node.address.clone(), after, sent: true },
             Err(error) => error,
         }
+    }
+}
+
+/// Whether the same read may well succeed a moment later. That it may have happened already does not matter to a read.
+fn may_pass(error: &Error) -> bool {
+    match error.disposition() {
+        Disposition::Retry | Disposition::Refresh => true,
+        Disposition::Ambiguous => !matches!(error, Error::Protocol { .. }),
+        Disposition::Fenced | Disposition::Full | Disposition::Poison | Disposition::Fatal => false,
     }
 }
 
@@ -212,6 +215,9 @@ fn translate(node: &NodeAddress, options: &ConnectOptions, error: fred::error::E
             Error::protocol("another answer", error.details())
         }
         ErrorKind::Unknown | ErrorKind::InvalidArgument | ErrorKind::InvalidCommand => Error::Server(server),
+        ErrorKind::Tls => {
+            Error::Tls { node: node.clone(), source: Arc::new(std::io::Error::other(error.details().to_owned())) }
+        }
         _ => Error::Closed { node: node.clone(), sent: true, reason: error.details().to_owned() },
     }
 }

@@ -56,3 +56,22 @@ impl Outgoing {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_added_later_is_unsent_until_its_first_byte_goes() {
+        let mut outgoing = Outgoing::default();
+        let first = outgoing.add(b"12345");
+        let second = outgoing.add(b"67");
+        outgoing.written = 5;
+        assert!(outgoing.sent() > first && outgoing.sent() <= second);
+        outgoing.written = 6;
+        assert!(outgoing.sent() > second);
+        outgoing.written = 7;
+        let third = outgoing.add(b"89");
+        assert_eq!((third, outgoing.waiting(), outgoing.sent()), (7, 2, 7));
+    }
+}

@@ -81,3 +81,102 @@ fn slot(reply: &Reply) -> Result<usize, Error> {
 fn missing(name: &str) -> Error {
     Error::protocol(format!("the field {name} in CLUSTER SHARDS"), "none")
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn text(text: &str) -> Reply {
+        Reply::Bytes(Bytes::copy_from_slice(text.as_bytes()))
+    }
+
+    fn node(role: &str, health: &str, endpoint: Reply, port: i64) -> Reply {
+        let fields = [
+            ("id", text(&format!("id-{port}"))),
+            ("port", Reply::Integer(port)),
+            ("tls-port", Reply::Integer(port + 1)),
+            ("ip", text("10.0.0.9")),
+            ("endpoint", endpoint),
+            ("role", text(role)),
+            ("replication-offset", Reply::Integer(1)),
+            ("health", text(health)),
+        ];
+        Reply::Array(fields.into_iter().flat_map(|(name, value)| [text(name), value]).collect())
+    }
+
+    fn shard(slots: &[i64], nodes: Vec<Reply>) -> Reply {
+        let slots = slots.iter().map(|slot| Reply::Integer(*slot)).collect();
+        Reply::Array(vec![text("slots"), Reply::Array(slots), text("nodes"), Reply::Array(nodes)])
+    }
+
+    fn asked() -> NodeAddress {
+        NodeAddress::new("asked", 1)
+    }
+
+    fn owner(table: &Table, slot: usize) -> Option<String> {
+        table.owners[slot].as_ref().map(|node| node.address.to_string())
+    }
+
+    #[test]
+    fn endpoints_are_what_the_cluster_prefers_or_the_host_that_was_asked() {
+        for (endpoint, host) in [
+            (text("10.0.0.1"), "10.0.0.1"),
+            (text("redis-0.svc"), "redis-0.svc"),
+            (text(""), "asked"),
+            (text("?"), "asked"),
+            (Reply::Null, "asked"),
+        ] {
+            for (tls, port) in [(false, 7000), (true, 7001)] {
+                let reply =
+                    Reply::Array(vec![shard(&[0, 16383], vec![node("master", "online", endpoint.clone(), 7000)])]);
+                let table = parse(&reply, &asked(), tls).unwrap();
+                assert_eq!(owner(&table, 16383), Some(format!("{host}:{port}")));
+            }
+        }
+    }
+
+    #[test]
+    fn of_two_that_call_themselves_primary_the_one_online_owns_the_slots() {
+        let nodes = vec![
+            node("master", "fail", text("a"), 1),
+            node("master", "online", text("b"), 2),
+            node("replica", "online", text("c"), 3),
+        ];
+        let gap = shard(&[0, 1, 5, 5], nodes);
+        let empty = shard(&[], vec![node("master", "online", text("d"), 4)]);
+        let table = parse(&Reply::Array(vec![gap, empty]), &asked(), false).unwrap();
+        let owners: Vec<_> = (0..7).map(|slot| owner(&table, slot).is_some()).collect();
+        assert_eq!(owners, [true, true, false, false, false, true, false]);
+        assert_eq!(owner(&table, 5).as_deref(), Some("b:2"));
+        assert_eq!(table.nodes.len(), 4);
+    }
+
+    #[test]
+    fn a_malformed_answer_is_an_error_and_no_panic() {
+        let good = || vec![node("master", "online", text("a"), 1)];
+        for reply in [
+            Reply::Null,
+            Reply::Array(vec![Reply::Integer(1)]),
+            Reply::Array(vec![shard(&[0], good())]),
+            Reply::Array(vec![shard(&[5, 4], good())]),
+            Reply::Array(vec![shard(&[0, 16384], good())]),
+            Reply::Array(vec![shard(&[-1, 4], good())]),
+            Reply::Array(vec![shard(&[0, 1], vec![node("master", "online", text("a"), 70_000)])]),
+            Reply::Array(vec![shard(&[0, 1], vec![Reply::Array(vec![])])]),
+            Reply::Array(vec![Reply::Array(vec![])]),
+        ] {
+            let error = parse(&reply, &asked(), false).unwrap_err();
+            assert!(matches!(error, Error::Protocol { .. }), "{reply:?}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn a_field_of_cluster_info_is_found_by_its_whole_name() {
+        let info = "cluster_state:ok\r\ncluster_slots_ok:1\r\ncluster_current_epoch:6\r\n";
+        assert_eq!(info_field(info, "cluster_state"), Some("ok"));
+        assert_eq!(info_field(info, "cluster_current_epoch"), Some("6"));
+        assert_eq!(info_field(info, "cluster_current"), None);
+    }
+}

@@ -39,21 +39,25 @@ impl Stream {
     /// Dials `node`. The caller bounds the time.
     pub async fn connect(node: &NodeAddress, options: &ConnectOptions) -> Result<Self, Error> {
         let dialled = options.dialled(node);
-        let failed = |source: io::Error| Error::Connect { node: node.clone(), source: Arc::new(source) };
+        let failed = |source| connect_error(node, source);
         let socket = TcpStream::connect((dialled.host.as_str(), dialled.port)).await.map_err(failed)?;
         tune(&socket).map_err(failed)?;
         match &options.tls {
             None => Ok(Self::Tcp(socket)),
             Some(tls) => {
                 let connected = tls.connector().connect(tls.server_name(node)?, socket).await;
-                let stream = connected.map_err(|source| match source.kind() {
-                    io::ErrorKind::InvalidData => Error::Tls { node: node.clone(), source: Arc::new(source) },
-                    _ => failed(source),
-                })?;
-                Ok(Self::Tls(Box::new(stream)))
+                connected.map(|stream| Self::Tls(Box::new(stream))).map_err(failed)
             }
         }
     }
+}
+
+/// Why a connection did not come about. What the TLS layer refuses, or the peer's, another attempt will not mend. With
+/// TLS 1.3 a missing client certificate shows only with the first answer.
+pub fn connect_error(node: &NodeAddress, source: io::Error) -> Error {
+    let is_tls = source.get_ref().is_some_and(|inner| inner.is::<tokio_rustls::rustls::Error>());
+    let (node, source) = (node.clone(), Arc::new(source));
+    if is_tls { Error::Tls { node, source } } else { Error::Connect { node, source } }
 }
 
 fn tune(socket: &TcpStream) -> io::Result<()> {
