@@ -88,7 +88,8 @@ pub struct LocalCluster {
     nodes: Nodes,
     servers: Vec<Server>,
     folder: PathBuf,
-    remove_folder: bool,
+    /// Whether dropping this value ends the servers.
+    ends_with_this: bool,
     _ports: Ports,
 }
 
@@ -104,20 +105,20 @@ impl LocalCluster {
         let ports = Ports::reserve().map_err(doing("ports cannot be reserved"))?.ok_or(Error::NoPorts)?;
         let folder = tempfile::Builder::new()
             .prefix("heyday-cluster-")
+            .permissions(fs::Permissions::from_mode(0o700))
             .tempdir()
             .map_err(doing("the cluster's folder cannot be made"))?
             .keep();
         let nodes = Nodes::new(ports.first(), options.password.clone(), cli);
         // From here on `Drop` cleans up, whatever fails below.
-        let mut cluster = LocalCluster { nodes, servers: Vec::new(), folder, remove_folder: true, _ports: ports };
+        let mut cluster = LocalCluster { nodes, servers: Vec::new(), folder, ends_with_this: true, _ports: ports };
         cluster.write_files()?;
         let tether = Tether::new(options.lifetime).map_err(doing("the cluster's keeper cannot be started"))?;
         for (index, (_, port)) in cluster.nodes.nodes().into_iter().enumerate() {
             let folder = cluster.folder.join((index + 1).to_string());
             server::write_conf(&folder, port, &options).map_err(doing("a node's configuration cannot be written"))?;
-            let mut server =
-                Server::new(binary.clone(), folder, port, tether.try_clone().map_err(doing("a node's tether"))?);
-            server.start().map_err(doing(format!("the server on port {port} cannot be started")))?;
+            let server = Server::start(&binary, folder, port, &tether)
+                .map_err(doing(format!("the server on port {port} cannot be started")))?;
             cluster.servers.push(server);
         }
         for index in 0..NODES {
@@ -139,7 +140,7 @@ impl LocalCluster {
 
     /// Starts a killed node again on its old data; returns when it answers, which may be before it has joined the others.
     pub async fn restart(&mut self, index: usize) -> Result<(), Error> {
-        self.servers[index].start().map_err(doing(format!("node {index} cannot be started")))?;
+        self.servers[index].restart().map_err(doing(format!("node {index} cannot be started")))?;
         self.answers(index).await
     }
 
@@ -184,16 +185,13 @@ impl LocalCluster {
         for server in &mut self.servers {
             server.release().map_err(doing("a server cannot be released"))?;
         }
-        self.remove_folder = false;
+        self.ends_with_this = false;
         Ok(self.nodes.clone())
     }
 
     /// Hands the servers over to the process named in [`Lifetime::Process`]: this one's end no longer matters to them.
     pub fn hand_over(mut self) -> Nodes {
-        for server in &mut self.servers {
-            server.forget();
-        }
-        self.remove_folder = false;
+        self.ends_with_this = false;
         self.nodes.clone()
     }
 
@@ -232,9 +230,9 @@ impl std::ops::Deref for LocalCluster {
 
 impl Drop for LocalCluster {
     fn drop(&mut self) {
-        self.servers.clear();
-        if self.remove_folder {
-            // The tethers remove it as well; whoever comes second finds nothing left to do.
+        if self.ends_with_this {
+            self.servers.iter_mut().for_each(Server::end);
+            // The tethers remove it as well; here it goes where there is none yet.
             let _ = fs::remove_dir_all(&self.folder);
         }
     }

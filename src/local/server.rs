@@ -6,27 +6,38 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 use super::{Lifetime, Options};
 
-/// Starts server $1 in folder $2, says its process id, and waits for an order or for the end of its input, which comes with the
-/// end of whoever holds the other side of the pipe. `read` is part of the shell: no child but the server, whose id therefore
-/// cannot pass to another process before the shell has ended it. Signals from a terminal are for the parent to obey.
+/// Starts server $1 in folder $2, says its process id, and then obeys: `kill` and `start` for the server, `release` to go and
+/// leave it running. The end of the orders, which comes with the end of whoever holds the other side of the pipe, ends the server
+/// and its folder. `read` is part of the shell: no child but the server, whose id therefore cannot pass to another process before
+/// the shell has ended it. Signals from a terminal are for the parent to obey.
 const TETHER: &str = r#"
-trap '' INT TERM HUP
-"$1" "$2/redis.conf" </dev/null >"$2/redis.log" 2>&1 &
-server=$!
-echo "$server"
-exec >/dev/null
-read -r order
-[ "$order" = release ] && exit 0
-kill -9 "$server"
-wait "$server"
-[ "$order" = keep-data ] && exit 0
+trap '' INT TERM HUP PIPE
+start() {
+    "$1" "$2/redis.conf" </dev/null >>"$2/redis.log" 2>&1 &
+    server=$!
+    echo "$server"
+}
+end() {
+    kill -9 "$server"
+    wait "$server"
+    server=
+}
+start "$@"
+while read -r order; do
+    case $order in
+        start) start "$@" ;;
+        kill) end; echo ended ;;
+        release) exit 0 ;;
+    esac
+done
+[ -z "$server" ] || end
 rm -rf "$2"
 cd "$2/.." && rm -f node.conf create.sh port-base && rmdir "$PWD"
 "#;
@@ -55,55 +66,35 @@ impl Tether {
         let output = keeper.stdout.take().ok_or_else(|| io::Error::other("the keeper has no output"))?;
         Ok(Tether::Keeper(output.into()))
     }
-
-    pub(super) fn try_clone(&self) -> io::Result<Tether> {
-        match self {
-            Tether::Own => Ok(Tether::Own),
-            Tether::Keeper(pipe) => Ok(Tether::Keeper(pipe.try_clone()?)),
-        }
-    }
 }
 
 /// A server with its folder; it may be running or killed.
 #[derive(Debug)]
 pub(super) struct Server {
-    binary: PathBuf,
     folder: PathBuf,
     port: u16,
-    tether: Tether,
-    running: Option<Running>,
-}
-
-#[derive(Debug)]
-struct Running {
     shell: Child,
-    server: u32,
+    answers: BufReader<ChildStdout>,
+    /// While it runs.
+    server: Option<u32>,
 }
 
 impl Server {
-    pub(super) fn new(binary: PathBuf, folder: PathBuf, port: u16, tether: Tether) -> Server {
-        Server { binary, folder, port, tether, running: None }
-    }
-
-    pub(super) fn start(&mut self) -> io::Result<()> {
-        if self.running.is_some() {
-            return Err(io::Error::other("it is running already"));
-        }
-        let input = match &self.tether {
+    pub(super) fn start(binary: &Path, folder: PathBuf, port: u16, tether: &Tether) -> io::Result<Server> {
+        let input = match tether {
             Tether::Own => Stdio::piped(),
             Tether::Keeper(pipe) => Stdio::from(pipe.try_clone()?),
         };
-        let mut shell = shell(TETHER, input, Stdio::piped()).arg(&self.binary).arg(&self.folder).spawn()?;
+        let mut shell = shell(TETHER, input, Stdio::piped()).arg(binary).arg(&folder).spawn()?;
         let output = shell.stdout.take().ok_or_else(|| io::Error::other("the tether has no output"))?;
-        let mut line = String::new();
-        BufReader::new(output).read_line(&mut line)?;
-        let server = line.trim().parse().map_err(|_| io::Error::other(format!("no process id but {line:?}")))?;
-        self.running = Some(Running { shell, server });
-        Ok(())
+        let mut server = Server { folder, port, shell, answers: BufReader::new(output), server: None };
+        server.server = Some(server.process_id()?);
+        Ok(server)
     }
 
+    /// Process id; 0 while it is killed.
     pub(super) fn pid(&self) -> u32 {
-        self.running.as_ref().map_or(0, |running| running.server)
+        self.server.unwrap_or(0)
     }
 
     pub(super) fn port(&self) -> u16 {
@@ -111,21 +102,31 @@ impl Server {
     }
 
     pub(super) fn kill(&mut self) -> io::Result<()> {
-        self.order("keep-data")
+        if self.server.take().is_some() {
+            self.order("kill")?;
+            self.answer()?;
+        }
+        Ok(())
     }
 
+    pub(super) fn restart(&mut self) -> io::Result<()> {
+        if self.server.is_some() {
+            return Err(io::Error::other("it is running already"));
+        }
+        self.order("start")?;
+        self.server = Some(self.process_id()?);
+        Ok(())
+    }
+
+    /// Leaves the server running, with no tether.
     pub(super) fn release(&mut self) -> io::Result<()> {
-        self.order("release")
-    }
-
-    /// Lets go without an order: the keeper decides when it ends.
-    pub(super) fn forget(&mut self) {
-        self.running = None;
+        self.order("release")?;
+        self.shell.wait().map(drop)
     }
 
     pub(super) fn signal(&self, signal: Signal) -> io::Result<()> {
-        let running = self.running.as_ref().ok_or_else(|| io::Error::other("it is not running"))?;
-        let id = i32::try_from(running.server).map_err(io::Error::other)?;
+        let server = self.server.ok_or_else(|| io::Error::other("it is not running"))?;
+        let id = i32::try_from(server).map_err(io::Error::other)?;
         nix::sys::signal::kill(Pid::from_raw(id), signal).map_err(io::Error::from)
     }
 
@@ -145,26 +146,32 @@ impl Server {
         lines[lines.len().saturating_sub(3)..].join(" | ")
     }
 
-    /// Gives the tether an order and waits until it has carried it out.
     fn order(&mut self, order: &str) -> io::Result<()> {
-        let Some(mut running) = self.running.take() else {
-            return Ok(());
-        };
-        match running.shell.stdin.take() {
-            Some(mut input) => writeln!(input, "{order}")?,
-            None => return Err(io::Error::other("it belongs to another process")),
+        match &mut self.shell.stdin {
+            Some(input) => writeln!(input, "{order}"),
+            None => Err(io::Error::other("it obeys another process")),
         }
-        running.shell.wait().map(drop)
     }
-}
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // `wait` closes the pipe first, and that ends the server. A server of a keeper is ended by hand: its pipe stays open.
-        if matches!(self.tether, Tether::Keeper(_)) {
+    fn answer(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        Ok(line.trim().to_owned())
+    }
+
+    fn process_id(&mut self) -> io::Result<u32> {
+        let answer = self.answer()?;
+        answer.parse().map_err(|_| io::Error::other(format!("no process id but {answer:?}")))
+    }
+
+    /// Ends the orders, and with them the server and its folder, and waits for that.
+    pub(super) fn end(&mut self) {
+        if self.shell.stdin.is_some() {
+            // `wait` closes the pipe first.
+            let _ = self.shell.wait();
+        } else {
+            // The pipe is the keeper's and stays open.
             let _ = self.signal(Signal::SIGKILL);
-        } else if let Some(mut running) = self.running.take() {
-            let _ = running.shell.wait();
         }
     }
 }

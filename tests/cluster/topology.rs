@@ -1,5 +1,6 @@
 //! The scripts in `cluster/` and the local cluster: the same shape every time, safe to call twice, nothing left behind.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -185,6 +186,59 @@ async fn cluster_own_servers_and_folder_are_gone_with_their_owner() {
     assert!(nodes.iter().all(|node| std::net::TcpStream::connect(node).is_err()), "a server was left behind");
     assert!(processes.iter().all(|id| !is_running(*id)), "a process was left behind");
     assert!(!folder.exists(), "{} was left behind", folder.display());
+}
+
+#[tokio::test]
+async fn cluster_own_servers_and_folder_are_gone_when_their_owner_is_killed() {
+    const OWNER: &str = "HEYDAY_TEST_OWNER";
+    const NAME: &str = "cluster::topology::cluster_own_servers_and_folder_are_gone_when_their_owner_is_killed";
+    if std::env::var_os(OWNER).is_some() {
+        return own_until_killed().await;
+    }
+    let mut owner = Command::new(std::env::current_exe().expect("this test's program"))
+        .args(["--exact", NAME, "--nocapture"])
+        .env(OWNER, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a second process of this test");
+    let lines = BufReader::new(owner.stdout.take().expect("its output")).lines();
+    let told = lines.map_while(Result::ok).find_map(|line| {
+        let (_, told) = line.split_once("owns ")?;
+        told.split_once(' ').map(|(port, folder)| (port.to_owned(), folder.to_owned()))
+    });
+    let (port, folder) = told.expect("the owner told its first port and its folder");
+    let nodes = Nodes::attach(port.parse().expect("a port"), None).expect("redis-cli");
+    assert_eq!(redis_cli(&nodes, 1, &["PING"]).await, "PONG");
+    owner.kill().expect("SIGKILL");
+    owner.wait().expect("its end");
+    eventually(WAIT, "all servers ended and their folder was removed", async || {
+        let listening = nodes.nodes().iter().any(|node| std::net::TcpStream::connect(node).is_ok());
+        (!listening && !Path::new(&folder).exists()).then_some(())
+    })
+    .await;
+}
+
+/// The killed owner's part: it has a cluster of which one server is killed already, says so, and ends by itself only when the
+/// test that started it is gone.
+async fn own_until_killed() {
+    let mut cluster = own_cluster(Options::default()).await;
+    cluster.kill(0).expect("kill");
+    println!("owns {} {}", cluster.port_first(), cluster.folder().display());
+    std::io::stdin().read_line(&mut String::new()).expect("the end of the input");
+}
+
+#[tokio::test]
+async fn cluster_own_servers_that_were_left_running_are_stopped_by_down() {
+    let cluster = own_cluster(Options::default()).await;
+    let folder = cluster.folder().to_owned();
+    let dir = folder.to_str().expect("a readable path");
+    let nodes = cluster.leave_running().expect("six released servers");
+    let alive = nodes.cli(5, &["PING"]).await;
+    let said = stdout_of_success("down", &script("down", &["--dir", dir, "--wipe"], None));
+    assert_eq!(alive.expect("a server that goes on"), "PONG");
+    assert!(said.starts_with("stopped 6 servers"), "{said}");
+    std::fs::remove_dir_all(&folder).expect("what the cluster left besides its data");
 }
 
 #[tokio::test]
