@@ -1,8 +1,9 @@
 //! The scripts in `cluster/` and the local cluster: the same shape every time, safe to call twice, nothing left behind.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use heyday::local::{LocalCluster, Nodes, Options, Ports};
@@ -102,12 +103,34 @@ async fn create_refuses_what_is_no_cluster_and_names_the_node() {
     assert!(!output.status.success() && said.contains(&first) && said.contains("password"), "{said}");
 }
 
+/// Servers that `up` starts are daemons: should this test be killed, somebody must still take them down.
+struct DownAtTheEnd(Child);
+
+impl DownAtTheEnd {
+    /// A shell that waits for the end of its input, which is the end of this test, however it ends.
+    fn of(dir: &str) -> DownAtTheEnd {
+        let down = Path::new(env!("CARGO_MANIFEST_DIR")).join("cluster/down");
+        let mut command = Command::new("sh");
+        command.args(["-c", r#"trap '' INT TERM HUP; read -r _; "$0" --dir "$1" --wipe; rm -rf "$(dirname "$1")""#]);
+        command.arg(down).arg(dir).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        DownAtTheEnd(command.spawn().expect("a shell"))
+    }
+}
+
+impl Drop for DownAtTheEnd {
+    fn drop(&mut self) {
+        // `wait` closes the pipe first.
+        let _ = self.0.wait();
+    }
+}
+
 #[tokio::test]
 async fn cluster_own_scripts_are_safe_to_call_twice_and_keep_data_between_runs() {
     let ports = Ports::reserve().expect("ports").expect("six free ports");
     let folder = tempfile::tempdir().expect("a folder");
     let dir = folder.path().join("birth days");
     let dir = dir.to_str().expect("a readable path");
+    let _down = DownAtTheEnd::of(dir);
     let password = Some("pass word");
     let port_base = ports.first().to_string();
     let up = || stdout_of_success("up", &script("up", &["--dir", dir, "--port-base", &port_base], password));
