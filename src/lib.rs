@@ -40,4 +40,9 @@ pub mod config;
 #[cfg(feature = "server")]
 pub mod local;
 #[cfg(feature = "server")]
+pub mod oracle;
+#[cfg(feature = "server")]
 pub mod worker;
+
+#[cfg(feature = "testing")]
+pub mod testing;

@@ -1,0 +1,163 @@
+//! The oracle's own reading of an entry: whether it is a change, and which one. Reasons are not its business.
+
+use std::collections::BTreeMap;
+
+use jiff::civil::Date;
+use jiff::{SignedDuration, Timestamp};
+
+use crate::change::{Fields, Limits, UserId};
+
+const PLAIN: [&str; 10] = ["type", "user", "friend", "birthday", "mutual", "version", "id", "producer", "seq", "at"];
+const KEPT: [&str; 5] = ["schema", "version", "updated_at", "birthday", "last_activity"];
+
+/// A good entry.
+pub(super) struct Told {
+    pub user: UserId,
+    pub kind: Kind,
+    pub version: Option<u64>,
+    pub event: Option<String>,
+    pub producer: Option<(String, u64)>,
+    pub at: Option<u64>,
+}
+
+pub(super) enum Kind {
+    Add { friend: UserId, birthday: Option<String> },
+    Remove { friend: UserId },
+    Update { friend: UserId, birthday: String },
+    Birthday { birthday: String },
+    /// An empty value deletes the field.
+    Profile { fields: Vec<(String, String)> },
+}
+
+/// The known fields as text, in two sorts.
+struct Known {
+    plain: BTreeMap<String, String>,
+    profile: Vec<(String, String)>,
+    foreign: bool,
+}
+
+/// None for an entry that is no change.
+pub(super) fn decode(fields: &Fields, limits: &Limits, entry_milliseconds: u64) -> Option<Told> {
+    let mut known = gather(fields, limits)?;
+    let strict = limits.strict;
+    let mut take = |name: &str| known.plain.remove(name);
+    let kind = take("type")?;
+    let user = id(&take("user")?)?;
+    let mut friend = || take("friend").and_then(|text| id(&text)).filter(|friend| *friend != user);
+    let kind = match kind.as_str() {
+        "add" => {
+            let friend = friend()?;
+            one_sided(take("mutual"))?;
+            Kind::Add { friend, birthday: optional(take("birthday"), |text| date(text, entry_milliseconds))? }
+        }
+        "remove" => {
+            let friend = friend()?;
+            one_sided(take("mutual"))?;
+            Kind::Remove { friend }
+        }
+        "update" => Kind::Update { friend: friend()?, birthday: date(take("birthday")?, entry_milliseconds)? },
+        "birthday" => Kind::Birthday { birthday: date(take("birthday")?, entry_milliseconds)? },
+        "profile" => Kind::Profile { fields: profile(std::mem::take(&mut known.profile))? },
+        _ => return None,
+    };
+    let version = optional(take("version"), number)?;
+    let event = optional(take("id"), token)?;
+    let producer = match (optional(take("producer"), token)?, optional(take("seq"), number)?) {
+        (Some(name), Some(sequence)) => Some((name, sequence)),
+        (None, None) => None,
+        _ => return None,
+    };
+    let at = optional(take("at"), number)?;
+    let foreign = known.foreign || !known.plain.is_empty() || !known.profile.is_empty();
+    (!(strict && foreign)).then_some(Told { user, kind, version, event, producer, at })
+}
+
+fn gather(fields: &Fields, limits: &Limits) -> Option<Known> {
+    if fields.len() > limits.fields_max {
+        return None;
+    }
+    let mut known = Known { plain: BTreeMap::new(), profile: Vec::new(), foreign: false };
+    for (name, value) in fields {
+        let plain = PLAIN.iter().find(|plain| plain.as_bytes() == name);
+        if plain.is_none() && !name.starts_with(b"profile.") {
+            known.foreign = true;
+            continue;
+        }
+        if value.len() > limits.field_bytes_max {
+            return None;
+        }
+        let value = String::from_utf8(value.to_vec()).ok()?;
+        match plain {
+            Some(plain) => {
+                if known.plain.insert((*plain).to_owned(), value).is_some() {
+                    return None;
+                }
+            }
+            None => known.profile.push((String::from_utf8(name[8..].to_vec()).ok()?, value)),
+        }
+    }
+    Some(known)
+}
+
+/// Absent is fine, wrong is not.
+fn optional<T>(text: Option<String>, read: impl Fn(String) -> Option<T>) -> Option<Option<T>> {
+    match text {
+        None => Some(None),
+        Some(text) => read(text).map(Some),
+    }
+}
+
+fn word(text: &str) -> bool {
+    let forbidden = |c: char| c.is_control() || c.is_whitespace() || "{}:".contains(c);
+    !text.is_empty() && text.len() <= 64 && !text.chars().any(forbidden)
+}
+
+fn id(text: &str) -> Option<UserId> {
+    if word(text) { text.parse().ok() } else { None }
+}
+
+fn one_sided(mutual: Option<String>) -> Option<()> {
+    matches!(mutual.as_deref(), None | Some("0")).then_some(())
+}
+
+fn profile(fields: Vec<(String, String)>) -> Option<Vec<(String, String)>> {
+    let mut names: Vec<&str> = fields.iter().map(|(name, _)| name.as_str()).collect();
+    names.sort_unstable();
+    let repeated = names.windows(2).any(|pair| pair[0] == pair[1]);
+    let good = names.iter().all(|name| word(name) && !KEPT.contains(name));
+    (good && !repeated && !names.is_empty()).then_some(fields)
+}
+
+fn number(text: String) -> Option<u64> {
+    (!text.starts_with('+')).then(|| text.parse().ok()).flatten()
+}
+
+fn token(text: String) -> Option<String> {
+    ((1..=128).contains(&text.len()) && !text.chars().any(char::is_control)).then_some(text)
+}
+
+fn date(text: String, entry_milliseconds: u64) -> Option<String> {
+    if text.is_empty() {
+        return Some(text);
+    }
+    let (year, month, day) = parts(&text)?;
+    let date = Date::new(year.unwrap_or(2000), month, day).ok()?;
+    let begun = Timestamp::from_millisecond(entry_milliseconds.try_into().ok()?).ok()?;
+    let latest = begun.checked_add(SignedDuration::from_hours(14)).ok()?.to_zoned_datetime(jiff::tz::TimeZone::UTC).date();
+    (year.is_none() || date <= latest).then_some(text)
+}
+
+/// Year, month and day of `YYYY-MM-DD` and `--MM-DD`.
+pub(super) fn parts(text: &str) -> Option<(Option<i16>, i8, i8)> {
+    let two = |text: &str| (text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok());
+    let (year, rest) = match text.strip_prefix("--") {
+        Some(rest) => (None, rest),
+        None => {
+            let (year, rest) = text.split_once('-')?;
+            let digits = year.len() == 4 && year.bytes().all(|byte| byte.is_ascii_digit());
+            (Some(digits.then(|| year.parse().ok()).flatten().filter(|year| *year > 0)?), rest)
+        }
+    };
+    let (month, day) = rest.split_once('-')?;
+    Some((year, two(month)??, two(day)??))
+}

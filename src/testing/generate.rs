@@ -1,0 +1,252 @@
+//! Random changes of every kind, good and bad, from a seed.
+
+use bytes::Bytes;
+use jiff::civil::Date;
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use crate::change::{Fields, UserId};
+
+/// What changes are about.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub users: u32,
+    /// Distinct friends of a user.
+    pub friends: u32,
+    pub producers: u32,
+    /// The servers' date: dates of birth lie near it, so that day keys are exercised.
+    pub today: Date,
+    /// How many entries of a hundred are no changes.
+    pub malformed_percent: f64,
+}
+
+/// An entry to append.
+#[derive(Clone, Debug)]
+pub struct Generated {
+    /// Decides the shard; for an entry that names no user, any.
+    pub route: UserId,
+    pub fields: Fields,
+}
+
+/// The same seed and settings give the same changes.
+pub struct Generator {
+    settings: Settings,
+    random: SmallRng,
+    made: u64,
+    sequences: Vec<u64>,
+    earlier: Vec<Generated>,
+}
+
+/// Entries remembered to be written once more.
+const EARLIER_MAX: usize = 64;
+
+impl Settings {
+    pub fn new(users: u32, today: Date) -> Settings {
+        Settings { users, friends: 8, producers: 3, today, malformed_percent: 1.0 }
+    }
+}
+
+impl Generator {
+    pub fn new(seed: u64, settings: Settings) -> Generator {
+        let sequences = vec![0; settings.producers as usize];
+        Generator { settings, random: SmallRng::seed_from_u64(seed), made: 0, sequences, earlier: Vec::new() }
+    }
+
+    /// The next entry.
+    pub fn entry(&mut self) -> Generated {
+        self.made += 1;
+        let malformed = self.random.random_bool(self.settings.malformed_percent / 100.0);
+        // A writer that got no answer writes the same once more.
+        if !malformed && !self.earlier.is_empty() && self.percent(3) {
+            let at = self.random.random_range(0..self.earlier.len());
+            return self.earlier[at].clone();
+        }
+        let mut text = self.change();
+        self.identify(&mut text);
+        let route: UserId = text[1].1.parse().expect("generated ids are good");
+        let mut fields: Fields = text.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        if malformed {
+            self.spoil(&mut fields);
+        }
+        let generated = Generated { route, fields };
+        if self.earlier.len() < EARLIER_MAX {
+            self.earlier.push(generated.clone());
+        } else {
+            let at = self.random.random_range(0..EARLIER_MAX);
+            self.earlier[at] = generated.clone();
+        }
+        generated
+    }
+
+    fn percent(&mut self, percent: u32) -> bool {
+        self.random.random_range(0..100) < percent
+    }
+
+    /// Type, user and what belongs to the type.
+    fn change(&mut self) -> Vec<(String, String)> {
+        // Skewed: a few users get most of the changes, so that batches repeat them.
+        let fraction: f64 = self.random.random::<f64>();
+        let user = (fraction * fraction * f64::from(self.settings.users)) as u32;
+        let kind = ["add", "add", "add", "remove", "remove", "update", "update", "birthday", "profile"]
+            [self.random.random_range(0..9)];
+        let mut fields = vec![pair("type", kind), pair("user", format!("u{user}"))];
+        if matches!(kind, "add" | "remove" | "update") {
+            let friend = self.random.random_range(0..self.settings.friends);
+            fields.push(pair("friend", format!("f{friend}")));
+        }
+        if matches!(kind, "update" | "birthday") || (kind == "add" && self.percent(70)) {
+            let birthday = self.birthday();
+            fields.push(pair("birthday", birthday));
+        }
+        if kind == "profile" {
+            let first = self.random.random_range(0..4);
+            for field in first..first + self.random.random_range(1..3) {
+                let value = if self.percent(25) { String::new() } else { format!("v{}", self.random.random_range(0..3)) };
+                fields.push(pair(&format!("profile.p{field}"), value));
+            }
+        }
+        if matches!(kind, "add" | "remove") && self.percent(3) {
+            fields.push(pair("mutual", "0"));
+        }
+        if self.percent(3) {
+            fields.push(pair("colour", "blue"));
+        }
+        fields
+    }
+
+    /// Version, event id, producer and time, each on some.
+    fn identify(&mut self, fields: &mut Vec<(String, String)>) {
+        if self.percent(30) {
+            // Mostly newer than before, sometimes older.
+            let behind = if self.percent(30) { self.random.random_range(0..60) } else { 0 };
+            fields.push(pair("version", self.made.saturating_sub(behind).to_string()));
+        }
+        if self.percent(20) {
+            let repeats = if self.percent(20) { self.random.random_range(0..20) } else { 0 };
+            fields.push(pair("id", format!("e:{}", self.made.saturating_sub(repeats))));
+        }
+        if self.settings.producers > 0 && self.percent(20) {
+            let producer = self.random.random_range(0..self.sequences.len());
+            if !self.percent(15) {
+                self.sequences[producer] += 1;
+            }
+            fields.push(pair("producer", format!("p{producer}")));
+            fields.push(pair("seq", self.sequences[producer].to_string()));
+        }
+        if self.percent(10) {
+            fields.push(pair("at", self.random.random_range(0..2_000_000_000_000u64).to_string()));
+        }
+    }
+
+    fn birthday(&mut self) -> String {
+        let near = self.settings.today.saturating_add(jiff::Span::new().days(self.random.random_range(-4..=12)));
+        let year = self.random.random_range(1940..=near.year());
+        match self.random.random_range(0..10) {
+            0 => String::new(),
+            1 => ["--02-29", "2000-02-29", "1996-02-29"][self.random.random_range(0..3)].to_owned(),
+            2 => format!("{year:04}-{:02}-{:02}", self.random.random_range(1..13), self.random.random_range(1..29)),
+            3 | 4 => format!("--{:02}-{:02}", near.month(), near.day()),
+            // Somebody born today or yesterday celebrates next year; nobody is born tomorrow.
+            5 => self.settings.today.saturating_sub(jiff::Span::new().days(self.random.random_range(0..3))).to_string(),
+            _ => match Date::new(year, near.month(), near.day()) {
+                Ok(date) if date <= self.settings.today => date.to_string(),
+                _ => format!("1990-{:02}-01", near.month()),
+            },
+        }
+    }
+
+    /// Makes an entry one that no reader may take for a change.
+    fn spoil(&mut self, fields: &mut Fields) {
+        let kind = self.random.random_range(0..SPOILERS.len());
+        SPOILERS[kind](fields);
+    }
+}
+
+/// One way each to be no change.
+const SPOILERS: [fn(&mut Fields); 25] = [
+    |fields| set(fields, "type", "addd"),
+    |fields| set(fields, "type", ""),
+    |fields| set(fields, "type", "forget"),
+    |fields| set(fields, "type", "activity"),
+    |fields| fields.retain(|(name, _)| name != "type"),
+    |fields| fields.retain(|(name, _)| name != "user"),
+    |fields| set(fields, "user", ""),
+    |fields| set(fields, "user", "x".repeat(65)),
+    |fields| set(fields, "user", "4:2"),
+    |fields| set(fields, "user", "two words"),
+    |fields| set(fields, "user", "{42}"),
+    |fields| set(fields, "user", "bell\u{7}"),
+    |fields| set(fields, "user", Bytes::from_static(b"\xff\xfe")),
+    |fields| friendship(fields, "", "1990-05-01"),
+    |fields| friendship(fields, "u1", "1990-05-01"),
+    |fields| friendship(fields, "f1", "1990-02-30"),
+    |fields| friendship(fields, "f1", "2999-01-01"),
+    |fields| friendship(fields, "f1", "1.5.1990"),
+    |fields| set(fields, "version", "-1"),
+    |fields| set(fields, "version", "18446744073709551616"),
+    |fields| {
+        fields.retain(|(name, _)| name != "producer");
+        set(fields, "seq", "7");
+    },
+    |fields| set(fields, "id", "x".repeat(129)),
+    |fields| fields.push(("user".into(), "u2".into())),
+    |fields| fields.push(("profile.bio".into(), "x".repeat(5000).into())),
+    |fields| fields.extend((0..65).map(|field| (format!("more{field}").into(), "".into()))),
+];
+
+fn pair(name: &str, value: impl Into<String>) -> (String, String) {
+    (name.to_owned(), value.into())
+}
+
+fn set(fields: &mut Fields, name: &'static str, value: impl Into<Bytes>) {
+    fields.retain(|(known, _)| known != name);
+    fields.push((name.into(), value.into()));
+}
+
+fn friendship(fields: &mut Fields, friend: &'static str, birthday: &'static str) {
+    set(fields, "type", "add");
+    set(fields, "user", "u1");
+    set(fields, "friend", friend);
+    set(fields, "birthday", birthday);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::{Change, Limits};
+
+    const NOW: u64 = 1_795_978_800_000;
+
+    fn generator(seed: u64, malformed_percent: f64) -> Generator {
+        let settings = Settings::new(20, jiff::civil::date(2026, 11, 29));
+        Generator::new(seed, Settings { malformed_percent, ..settings })
+    }
+
+    fn good(generated: &Generated) -> bool {
+        Change::decode(&generated.fields, &Limits::default(), NOW).is_ok()
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_entries() {
+        let entries = |seed| {
+            let mut generator = generator(seed, 1.0);
+            (0..200).map(|_| generator.entry().fields).collect::<Vec<_>>()
+        };
+        assert_eq!(entries(7), entries(7));
+        assert_ne!(entries(7), entries(8));
+    }
+
+    #[test]
+    fn entries_are_good_unless_spoilt() {
+        let mut sound = generator(1, 0.0);
+        for _ in 0..2000 {
+            let entry = sound.entry();
+            assert!(good(&entry), "{entry:?}: {:?}", Change::decode(&entry.fields, &Limits::default(), NOW));
+        }
+        let mut spoilt = generator(1, 100.0);
+        for _ in 0..2000 {
+            let entry = spoilt.entry();
+            assert!(!good(&entry), "{entry:?} was meant to be no change");
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! For tests and simulation: the store in memory, and random changes.
+
+pub mod generate;
+pub mod model;

@@ -1,0 +1,286 @@
+//! The store in memory: the specification of the real one, and the ground for simulation.
+//!
+//! [`Model`] is a whole cluster and a client of it at once: [`Model::client`] makes another client, with a fate of its
+//! own, of the same cluster. Time is tokio's, so a paused runtime decides when leases expire and blocked reads end.
+
+mod faults;
+mod history;
+mod keyspace;
+mod link;
+mod refusal;
+mod server;
+mod stream;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+pub use faults::{Calamity, Faults};
+pub use history::{History, Record};
+pub use link::ModelLink;
+
+use crate::change::Fields;
+use crate::key::Keys;
+use crate::lease::WorkerId;
+use crate::oracle::Contents;
+use crate::position::EntryId;
+use crate::shard::{Layout, Shard};
+use crate::signal::Signal;
+use crate::store::{Error, Store};
+use faults::{Dice, Fate};
+use server::ShardServer;
+
+/// A guard taken out, for the tests of the tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Commits are executed whatever was written since the load, and a load answers the generation and last commit that
+    /// the caller expects.
+    Fence,
+    /// A load answers the first entry that the caller itself has read as the oldest pending one.
+    Order,
+    /// There are never pending entries to read.
+    Drain,
+}
+
+#[derive(Clone)]
+pub struct Model {
+    world: Arc<World>,
+    client: Arc<Client>,
+}
+
+/// The servers, alike for all clients.
+struct World {
+    layout: Layout,
+    keys: Keys,
+    begun: Instant,
+    begun_milliseconds: u64,
+    shards: Vec<Mutex<ShardServer>>,
+    workers: Mutex<BTreeMap<WorkerId, u64>>,
+    dice: Mutex<Dice>,
+    sabotage: Option<Sabotage>,
+}
+
+/// What befalls all links of one process alike.
+#[derive(Default)]
+struct Client {
+    frozen_until: Mutex<Option<Instant>>,
+}
+
+impl Model {
+    /// An empty cluster without faults. `milliseconds` is the servers' time at the start.
+    pub fn new(layout: Layout, keys: Keys, milliseconds: u64) -> Model {
+        Model::sabotaged(layout, keys, milliseconds, None)
+    }
+
+    /// The same with a guard taken out.
+    pub fn sabotaged(layout: Layout, keys: Keys, milliseconds: u64, sabotage: Option<Sabotage>) -> Model {
+        let shards = layout.shards().map(|shard| {
+            let mut server = ShardServer::new(keys.shard(&layout, shard));
+            server.unfenced = sabotage == Some(Sabotage::Fence);
+            Mutex::new(server)
+        });
+        let world = World {
+            shards: shards.collect(),
+            layout,
+            keys,
+            begun: Instant::now(),
+            begun_milliseconds: milliseconds,
+            workers: Mutex::default(),
+            dice: Mutex::new(Dice::new(Faults::default())),
+            sabotage,
+        };
+        Model { world: Arc::new(world), client: Arc::default() }
+    }
+
+    /// Another client of the same cluster.
+    pub fn client(&self) -> Model {
+        Model { world: self.world.clone(), client: Arc::default() }
+    }
+
+    /// From now on; what is on its way stays so.
+    pub fn set_faults(&self, faults: Faults) {
+        for shard in self.world.layout.shards() {
+            self.world.at(shard, |server| server.snapshots_max = faults.commits_lost_max);
+        }
+        *lock(&self.world.dice) = Dice::new(faults);
+    }
+
+    pub fn layout(&self) -> &Layout {
+        &self.world.layout
+    }
+
+    pub fn keys(&self) -> &Keys {
+        &self.world.keys
+    }
+
+    /// The servers' time, Unix milliseconds.
+    pub fn milliseconds(&self) -> u64 {
+        self.world.now()
+    }
+
+    /// Freezes all links of this client, as SIGSTOP does a process.
+    pub fn freeze(&self, duration: Duration) {
+        self.client.freeze(duration);
+    }
+
+    /// XADD: what a writer does.
+    pub fn append(&self, shard: Shard, fields: Fields) -> Result<EntryId, Error> {
+        self.world.at(shard, |server| server.reachable().and_then(|()| server.append(fields)))
+    }
+
+    /// Lets something befall a shard now.
+    pub fn strike(&self, shard: Shard, calamity: Calamity) {
+        self.world.at(shard, |server| strike(server, calamity));
+    }
+
+    /// FLUSHALL of the shard.
+    pub fn flush(&self, shard: Shard) {
+        self.world.at(shard, ShardServer::flush);
+    }
+
+    /// Every key of every shard.
+    pub fn contents(&self) -> Contents {
+        self.world.layout.shards().flat_map(|shard| self.world.at(shard, |server| server.keyspace.contents())).collect()
+    }
+
+    /// Entries that are not settled: unread or pending.
+    pub fn unsettled(&self, shard: Shard) -> Vec<EntryId> {
+        self.world.at(shard, |server| server.unsettled())
+    }
+
+    pub fn history(&self, shard: Shard) -> History {
+        self.world.at(shard, |server| server.history.clone())
+    }
+
+    /// The shard's log as it is stored now.
+    pub fn log(&self, shard: Shard) -> Vec<Signal> {
+        let payloads = self.world.at(shard, |server| server.log_payloads());
+        payloads.iter().map(|payload| Signal::decode(payload).expect("the model encoded it")).collect()
+    }
+
+    fn fate(&self, shard: Shard) -> Fate {
+        let fate = lock(&self.world.dice).fate();
+        if let Some(calamity) = fate.calamity {
+            self.strike(shard, calamity);
+        }
+        if !fate.stall.is_zero() {
+            self.freeze(fate.stall);
+        }
+        fate
+    }
+}
+
+impl Store for Model {
+    type Link = ModelLink;
+
+    async fn connect(&self, shard: Shard) -> Result<ModelLink, Error> {
+        let fate = self.fate(shard);
+        self.client.pass(fate.before).await;
+        if let Some(disposition) = fate.refused {
+            return Err(refusal::by_chance(disposition));
+        }
+        let epoch = self.world.at(shard, |server| server.reachable().map(|()| server.epoch))?;
+        Ok(ModelLink::new(self.clone(), shard, epoch))
+    }
+
+    async fn refresh(&self) {
+        let fate = lock(&self.world.dice).fate();
+        self.client.pass(fate.before).await;
+    }
+
+    async fn heartbeat(&self, worker: &WorkerId, silent_max: Duration) -> Result<Vec<WorkerId>, Error> {
+        self.aside().await?;
+        let now = self.world.now();
+        let mut workers = lock(&self.world.workers);
+        workers.insert(worker.clone(), now);
+        let oldest = now.saturating_sub(silent_max.as_millis() as u64);
+        workers.retain(|_, heard| *heard >= oldest);
+        Ok(workers.keys().cloned().collect())
+    }
+
+    async fn leave(&self, worker: &WorkerId) -> Result<(), Error> {
+        self.aside().await?;
+        lock(&self.world.workers).remove(worker);
+        Ok(())
+    }
+
+    async fn holders(&self, shards: &[Shard]) -> Vec<Result<Option<WorkerId>, Error>> {
+        if let Err(error) = self.aside().await {
+            return shards.iter().map(|_| Err(error.clone())).collect();
+        }
+        let holder = |shard: &Shard| self.world.at(*shard, |server| server.reachable().and_then(|()| server.holder()));
+        shards.iter().map(holder).collect()
+    }
+
+    async fn release(&self, shard: Shard, worker: &WorkerId) -> Result<bool, Error> {
+        self.aside().await?;
+        self.world.at(shard, |server| server.reachable().and_then(|()| server.release(worker)))
+    }
+}
+
+impl Model {
+    /// An operation beside the links: latency, and now and then a refusal. Calamities come with links alone.
+    async fn aside(&self) -> Result<(), Error> {
+        let fate = lock(&self.world.dice).fate();
+        self.client.pass(fate.before).await;
+        fate.refused.map_or(Ok(()), |disposition| Err(refusal::by_chance(disposition)))
+    }
+}
+
+impl World {
+    fn now(&self) -> u64 {
+        self.begun_milliseconds + self.begun.elapsed().as_millis() as u64
+    }
+
+    /// One atomic step on a shard, now.
+    fn at<T>(&self, shard: Shard, step: impl FnOnce(&mut ShardServer) -> T) -> T {
+        let mut server = lock(&self.shards[usize::from(shard.0)]);
+        server.advance(self.now());
+        step(&mut server)
+    }
+}
+
+impl ShardServer {
+    fn reachable(&self) -> Result<(), Error> {
+        if self.keyspace.now < self.away_until { Err(refusal::away()) } else { Ok(()) }
+    }
+}
+
+impl Client {
+    fn freeze(&self, duration: Duration) {
+        let until = Instant::now() + duration;
+        let mut frozen = lock(&self.frozen_until);
+        *frozen = Some(frozen.map_or(until, |earlier| earlier.max(until)));
+    }
+
+    /// Lets a latency pass, and then as long as the client is frozen.
+    async fn pass(&self, latency: Duration) {
+        if !latency.is_zero() {
+            tokio::time::sleep(latency).await;
+        }
+        loop {
+            let until = *lock(&self.frozen_until);
+            match until {
+                Some(until) if until > Instant::now() => tokio::time::sleep_until(until).await,
+                _ => return,
+            }
+        }
+    }
+}
+
+fn strike(server: &mut ShardServer, calamity: Calamity) {
+    match calamity {
+        Calamity::LeaseLost => server.lose_lease(),
+        Calamity::Failover { away, commits_lost } => server.fail_over(away, commits_lost),
+        Calamity::MemoryFull { lasting } => server.full_until = server.keyspace.now + lasting.as_millis() as u64,
+        Calamity::GroupDestroyed => server.destroy_group(),
+        Calamity::PendingTrimmed => server.trim_pending(),
+    }
+}
+
+/// A panic in a test's step leaves the model as it is: the test has failed already.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

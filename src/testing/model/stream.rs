@@ -1,0 +1,120 @@
+//! A stream with consumer groups, as far as heyday uses them.
+
+use std::collections::BTreeMap;
+
+use crate::change::Fields;
+use crate::key::GROUP;
+use crate::position::EntryId;
+use crate::reduce::Entry;
+
+/// A stream; each of its groups has one consumer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stream {
+    pub entries: BTreeMap<EntryId, Fields>,
+    /// The last id given, also where its entry is gone.
+    pub last: EntryId,
+    pub groups: BTreeMap<String, Group>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Group {
+    /// The last entry handed out.
+    pub delivered: EntryId,
+    /// What was handed out and not acknowledged, with the number of times.
+    pub pending: BTreeMap<EntryId, u64>,
+}
+
+impl Stream {
+    /// XADD with an id of the server's choice.
+    pub fn append(&mut self, now: u64, fields: Fields) -> EntryId {
+        let id = if now > self.last.milliseconds {
+            EntryId::new(now, 0)
+        } else {
+            EntryId::new(self.last.milliseconds, self.last.sequence + 1)
+        };
+        self.entries.insert(id, fields);
+        self.last = id;
+        id
+    }
+
+    /// XADD with an id of the caller's choice.
+    pub fn append_at(&mut self, id: EntryId, fields: Fields) -> Result<(), String> {
+        if id <= self.last {
+            return Err("ERR The ID specified in XADD is equal or smaller than the target stream top item".to_owned());
+        }
+        self.entries.insert(id, fields);
+        self.last = id;
+        Ok(())
+    }
+
+    /// XTRIM MAXLEN
+    pub fn trim_length(&mut self, length_max: u64) {
+        while self.entries.len() as u64 > length_max {
+            self.entries.pop_first();
+        }
+    }
+
+    /// XTRIM MINID; answers how many went.
+    pub fn trim_below(&mut self, id: EntryId) -> u64 {
+        let kept = self.entries.split_off(&id);
+        std::mem::replace(&mut self.entries, kept).len() as u64
+    }
+
+    /// Below this id no group needs an entry. A lost group has read nothing as far as anybody knows.
+    pub fn needed_from(&self) -> EntryId {
+        let needed = |group: &Group| group.pending.keys().next().copied().unwrap_or(after(group.delivered));
+        let known = self.groups.contains_key(GROUP);
+        self.groups.values().map(needed).min().filter(|_| known).unwrap_or(EntryId::ZERO)
+    }
+
+    /// How many entries the workers' group has not read.
+    pub fn unread(&self, group: &Group) -> u64 {
+        self.entries.keys().rev().take_while(|id| **id > group.delivered).count() as u64
+    }
+
+    /// The workers' group, where it exists.
+    pub fn group(&mut self) -> Option<&mut Group> {
+        self.groups.get_mut(GROUP)
+    }
+
+    /// XREADGROUP with `>`.
+    pub fn deliver(&mut self, count: usize) -> Option<Vec<Entry>> {
+        let group = self.groups.get_mut(GROUP)?;
+                let entries: Vec<Entry> = self
+            .entries
+            .range(after(group.delivered)..)
+            .take(count)
+            .map(|(id, fields)| Entry { id: *id, fields: Some(fields.clone()), deliveries: 1 })
+            .collect();
+        for entry in &entries {
+            group.delivered = entry.id;
+            group.pending.insert(entry.id, 1);
+        }
+        Some(entries)
+    }
+
+    /// XREADGROUP with `0`. As in Redis, an entry whose body was trimmed is not counted as handed out again.
+    pub fn deliver_again(&mut self, count: usize) -> Option<Vec<Entry>> {
+        let group = self.groups.get_mut(GROUP)?;
+        let again = group.pending.iter_mut().take(count).map(|(id, deliveries)| {
+            let fields = self.entries.get(id).cloned();
+            *deliveries += u64::from(fields.is_some());
+            Entry { id: *id, fields, deliveries: *deliveries }
+        });
+        Some(again.collect())
+    }
+
+    /// Entries that the workers' group has not settled: unread or pending.
+    pub fn unsettled(&self) -> Vec<EntryId> {
+        let Some(group) = self.groups.get(GROUP) else {
+            return self.entries.keys().copied().collect();
+        };
+        let unread = self.entries.keys().filter(|id| **id > group.delivered);
+        group.pending.keys().chain(unread).copied().collect()
+    }
+}
+
+/// The least id above `id`.
+pub(super) fn after(id: EntryId) -> EntryId {
+    EntryId::new(id.milliseconds, id.sequence + 1)
+}
