@@ -54,5 +54,9 @@ fn first_difference<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
     let first = *different.first()?;
     let shown = |value: Option<&V>| value.map_or_else(|| "nothing".to_owned(), |value| format!("{value:?}"));
     let others = different.len() - 1;
-    Some(format!("{first:?}: expected {}, found {} ({others} more)", shown(expected.get(first)), shown(found.get(first))))
+    Some(format!(
+        "{first:?}: expected {}, found {} ({others} more)",
+        shown(expected.get(first)),
+        shown(found.get(first))
+    ))
 }

@@ -21,12 +21,24 @@ pub(super) struct Told {
 }
 
 pub(super) enum Kind {
-    Add { friend: UserId, birthday: Option<String> },
-    Remove { friend: UserId },
-    Update { friend: UserId, birthday: String },
-    Birthday { birthday: String },
+    Add {
+        friend: UserId,
+        birthday: Option<String>,
+    },
+    Remove {
+        friend: UserId,
+    },
+    Update {
+        friend: UserId,
+        birthday: String,
+    },
+    Birthday {
+        birthday: String,
+    },
     /// An empty value deletes the field.
-    Profile { fields: Vec<(String, String)> },
+    Profile {
+        fields: Vec<(String, String)>,
+    },
 }
 
 /// The known fields as text, in two sorts.
@@ -143,13 +155,15 @@ fn date(text: String, entry_milliseconds: u64) -> Option<String> {
     let (year, month, day) = parts(&text)?;
     let date = Date::new(year.unwrap_or(2000), month, day).ok()?;
     let begun = Timestamp::from_millisecond(entry_milliseconds.try_into().ok()?).ok()?;
-    let latest = begun.checked_add(SignedDuration::from_hours(14)).ok()?.to_zoned_datetime(jiff::tz::TimeZone::UTC).date();
+    let latest =
+        begun.checked_add(SignedDuration::from_hours(14)).ok()?.to_zoned_datetime(jiff::tz::TimeZone::UTC).date();
     (year.is_none() || date <= latest).then_some(text)
 }
 
 /// Year, month and day of `YYYY-MM-DD` and `--MM-DD`.
 pub(super) fn parts(text: &str) -> Option<(Option<i16>, i8, i8)> {
-    let two = |text: &str| (text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok());
+    let two =
+        |text: &str| (text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok());
     let (year, rest) = match text.strip_prefix("--") {
         Some(rest) => (None, rest),
         None => {

@@ -101,7 +101,8 @@ impl Generator {
         if kind == "profile" {
             let first = self.random.random_range(0..4);
             for field in first..first + self.random.random_range(1..3) {
-                let value = if self.percent(25) { String::new() } else { format!("v{}", self.random.random_range(0..3)) };
+                let value =
+                    if self.percent(25) { String::new() } else { format!("v{}", self.random.random_range(0..3)) };
                 fields.push(pair(&format!("profile.p{field}"), value));
             }
         }

@@ -83,7 +83,9 @@ impl Keyspace {
     pub fn find_mut<K: Kind>(&mut self, key: &Key) -> Result<Option<&mut K>, String> {
         self.expire(key);
         let stored = self.keys.get_mut(key);
-        stored.map(|stored| K::of_mut(Arc::make_mut(&mut stored.value)).ok_or_else(|| WRONG_TYPE.to_owned())).transpose()
+        stored
+            .map(|stored| K::of_mut(Arc::make_mut(&mut stored.value)).ok_or_else(|| WRONG_TYPE.to_owned()))
+            .transpose()
     }
 
     pub fn exists(&self, key: &Key) -> bool {

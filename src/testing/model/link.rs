@@ -105,7 +105,8 @@ impl ModelLink {
         if fate.cut {
             return Err(refusal::lost());
         }
-        if let Some(disposition) = fate.refused.filter(|disposition| writes || *disposition != crate::error::Disposition::Full)
+        if let Some(disposition) =
+            fate.refused.filter(|disposition| writes || *disposition != crate::error::Disposition::Full)
         {
             flight.vanish();
             self.dead = false;

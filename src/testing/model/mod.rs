@@ -284,3 +284,6 @@ fn strike(server: &mut ShardServer, calamity: Calamity) {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

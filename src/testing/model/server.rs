@@ -94,7 +94,8 @@ impl ShardServer {
     pub fn append(&mut self, fields: Fields) -> Result<EntryId, Error> {
         self.writable()?;
         let now = self.keyspace.now;
-        let id = self.keyspace.get_mut::<Stream>(&self.keys.changes).map_err(refusal::poison)?.append(now, fields.clone());
+        let id =
+            self.keyspace.get_mut::<Stream>(&self.keys.changes).map_err(refusal::poison)?.append(now, fields.clone());
         self.history.entries.push((id, fields));
         self.serve();
         Ok(id)
@@ -109,7 +110,8 @@ impl ShardServer {
             return Ok(Taken::Held(holder));
         }
         self.keyspace.set(&self.keys.lease, worker.as_str(), Some(now + ttl.as_millis() as u64));
-        let tip = self.keyspace.get::<Stream>(&self.keys.log).map_err(refusal::poison)?.map_or(EntryId::ZERO, |log| log.last);
+        let tip =
+            self.keyspace.get::<Stream>(&self.keys.log).map_err(refusal::poison)?.map_or(EntryId::ZERO, |log| log.last);
         let mut state = self.state()?;
         // Above the log's tip too, where the state was lost and the log was not.
         state.generation = now.max(state.generation + 1).max(tip.milliseconds + 1);

@@ -80,7 +80,7 @@ impl Stream {
     /// XREADGROUP with `>`.
     pub fn deliver(&mut self, count: usize) -> Option<Vec<Entry>> {
         let group = self.groups.get_mut(GROUP)?;
-                let entries: Vec<Entry> = self
+        let entries: Vec<Entry> = self
             .entries
             .range(after(group.delivered)..)
             .take(count)
