@@ -8,5 +8,6 @@ mod cli;
 mod cluster;
 mod documentation;
 mod redis;
+mod simulation;
 mod support;
 mod tidy;

@@ -13,6 +13,8 @@ pub struct History {
     pub commits: Vec<Record>,
     /// Every signal that was sent, in that order.
     pub signals: Vec<Signal>,
+    /// Entries whose body a fault trimmed while they were pending.
+    pub trimmed: Vec<EntryId>,
 }
 
 /// One executed commit.

@@ -268,6 +268,7 @@ impl ShardServer {
         let first = changes.group().and_then(|group| group.pending.keys().next().copied());
         if let Some(first) = first {
             changes.trim_below(after(first));
+            self.history.trimmed.push(first);
         }
     }
 
@@ -279,8 +280,8 @@ impl ShardServer {
             let at = self.before_commits.len() - lost;
             let mut restored = self.before_commits.split_off(at).pop_front().unwrap_or_default();
             restored.now = self.keyspace.now;
-            let current = std::mem::replace(&mut self.keyspace, restored);
-            self.keep_entries(&current);
+            self.keyspace = restored;
+            self.keep_entries();
             self.history.lose(lost);
         }
         self.epoch += 1;
@@ -339,14 +340,14 @@ impl ShardServer {
         }
     }
 
-    fn keep_entries(&mut self, current: &Keyspace) {
-        let Ok(Some(changes)) = current.get::<Stream>(&self.keys.changes) else {
+    /// Puts back the entries that were appended since, also those that were settled and trimmed since.
+    fn keep_entries(&mut self) {
+        let Ok(changes) = self.keyspace.get_mut::<Stream>(&self.keys.changes) else {
             return;
         };
-        if let Ok(kept) = self.keyspace.get_mut::<Stream>(&self.keys.changes) {
-            kept.last = kept.last.max(changes.last);
-            kept.entries.extend(changes.entries.iter().map(|(id, fields)| (*id, fields.clone())));
-        }
+        let later = self.history.entries.iter().rev().take_while(|(id, _)| *id > changes.last);
+        changes.entries.extend(later.cloned());
+        changes.last = changes.entries.keys().next_back().map_or(changes.last, |last| changes.last.max(*last));
     }
 
     fn log(&mut self, commit: &Commit) -> Result<(), String> {

@@ -1,0 +1,204 @@
+//! One life of a cluster: workers that are born and die, a writer, and faults, all from one seed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use heyday::calendar::Window;
+use heyday::key::Keys;
+use heyday::metrics::{Health, Metrics};
+use heyday::reduce::Rules;
+use heyday::shard::Layout;
+use heyday::testing::generate::{Generator, Settings};
+use heyday::testing::model::{Faults, Model, Sabotage};
+use heyday::worker::{self, Context, Options};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{Interval, interval};
+
+use super::verdict::{self, Verdict};
+
+/// 2026-11-29T10:00:00Z, and fifteen seconds before the midnight after it.
+const MORNING: u64 = 1_795_946_400_000;
+const MIDNIGHT: u64 = 1_795_996_785_000;
+/// Between two steps of the world.
+const STEP: Duration = Duration::from_millis(50);
+const STEPS: u32 = 600;
+/// Steps after the last fault within which everything must be settled: the longest lease, stall, delay and wait fit in
+/// several times.
+const STEPS_TO_SETTLE_MAX: u32 = 2400;
+/// Steps after which nothing of what was on its way when the faults ended can arrive any more.
+const STEPS_OF_ECHO: u32 = 300;
+
+pub struct Life {
+    pub seed: u64,
+    pub faults: Faults,
+    pub sabotage: Option<Sabotage>,
+    /// Whether workers are killed.
+    pub deaths: bool,
+}
+
+impl Life {
+    pub fn new(seed: u64) -> Life {
+        Life {
+            seed,
+            faults: Faults { seed, latency_max: Duration::from_millis(5), ..Faults::default() },
+            sabotage: None,
+            deaths: true,
+        }
+    }
+}
+
+struct World {
+    model: Model,
+    random: SmallRng,
+    generator: Generator,
+    rules: Arc<Rules>,
+    options: Options,
+    workers: Vec<Worker>,
+    born: u32,
+    steps: Interval,
+}
+
+/// A place for a worker: alive, or dead for some steps more.
+enum Worker {
+    Alive { task: JoinHandle<()>, stop: oneshot::Sender<()> },
+    Dead { steps: u32 },
+}
+
+/// Lives it to the end and judges it.
+pub fn live(life: Life) -> Verdict {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.expect("a runtime").block_on(async { World::new(&life).live(life).await })
+}
+
+impl World {
+    fn new(life: &Life) -> World {
+        let mut random = SmallRng::seed_from_u64(life.seed);
+        let rules = Arc::new(Rules::default());
+        let begin = if random.random_bool(0.5) { MORNING } else { MIDNIGHT };
+        let layout = Layout::new([1, 2, 4][random.random_range(0..3)]).expect("a power of two");
+        let keys = Keys::new(["", "sim:"][random.random_range(0..2)]).expect("a good prefix");
+        let settings = Settings { malformed_percent: 2.0, ..Settings::new(12, rules.calendar.today(begin)) };
+        let options = Options {
+            batch_changes_max: random.random_range(1..24),
+            block: Duration::from_millis(random.random_range(100..2000)),
+            lease_ttl: Duration::from_secs(4),
+            heartbeat: Duration::from_millis(500),
+            retention: Duration::from_secs(random.random_range(0..20)),
+            trim_interval: Duration::from_secs(2),
+            backoff_max: Duration::from_millis(500),
+            ..Options::default()
+        };
+        let workers = (0..random.random_range(2..4)).map(|place| Worker::Dead { steps: 10 * place }).collect();
+        World {
+            model: Model::sabotaged(layout, keys, begin, life.sabotage),
+            generator: Generator::new(life.seed, settings),
+            random,
+            rules,
+            options,
+            workers,
+            born: 0,
+            steps: interval(STEP),
+        }
+    }
+
+    async fn live(mut self, life: Life) -> Verdict {
+        let window_first = self.window();
+        self.model.set_faults(life.faults);
+        for _ in 0..STEPS {
+            self.steps.tick().await;
+            self.write();
+            self.age(life.deaths);
+        }
+        self.model.set_faults(Faults::default());
+        let settled = self.settle().await;
+        if settled {
+            for _ in 0..STEPS_OF_ECHO {
+                self.steps.tick().await;
+                self.age(false);
+            }
+            self.settle().await;
+        }
+        self.stop(settled).await;
+        let window = Window { last: window_first.last, ..self.window() };
+        verdict::judge(&self.model, &self.rules, window)
+    }
+
+    fn window(&self) -> Window {
+        self.rules.calendar.window(self.model.milliseconds())
+    }
+
+    /// Now and then a burst of changes. One that is refused is never written.
+    fn write(&mut self) {
+        if !self.random.random_bool(0.1) {
+            return;
+        }
+        for _ in 0..self.random.random_range(1..8) {
+            let generated = self.generator.entry();
+            let shard = self.model.layout().shard_of(&generated.route);
+            let _ = self.model.append(shard, generated.fields);
+        }
+    }
+
+    /// Workers die at random and others are born in their place.
+    fn age(&mut self, deaths: bool) {
+        for place in 0..self.workers.len() {
+            let dies = deaths && self.random.random_bool(0.008);
+            match &mut self.workers[place] {
+                Worker::Alive { task, .. } if dies => {
+                    task.abort();
+                    self.workers[place] = Worker::Dead { steps: self.random.random_range(0..150) };
+                }
+                Worker::Alive { .. } => {}
+                Worker::Dead { steps: 0 } => self.workers[place] = self.birth(),
+                Worker::Dead { steps } => *steps -= 1,
+            }
+        }
+    }
+
+    fn birth(&mut self) -> Worker {
+        self.born += 1;
+        let name = format!("worker-{}", self.born).parse().expect("a good name");
+        let context = Context {
+            store: self.model.client(),
+            layout: self.model.layout().clone(),
+            keys: self.model.keys().clone(),
+            rules: self.rules.clone(),
+            options: Arc::new(Options { worker: name, ..self.options.clone() }),
+            metrics: Metrics::new(Health::new(self.options.lease_ttl)),
+        };
+        let (stop, stopped) = oneshot::channel();
+        let shutdown = async {
+            let _ = stopped.await;
+        };
+        Worker::Alive { task: tokio::spawn(worker::run(context, shutdown)), stop }
+    }
+
+    /// Whether every entry came to be settled in time.
+    async fn settle(&mut self) -> bool {
+        for _ in 0..STEPS_TO_SETTLE_MAX {
+            if self.model.layout().shards().all(|shard| self.model.unsettled(shard).is_empty()) {
+                return true;
+            }
+            self.steps.tick().await;
+            self.age(false);
+        }
+        false
+    }
+
+    /// In order, if all is well: then no lease may be left.
+    async fn stop(&mut self, in_order: bool) {
+        for worker in self.workers.drain(..) {
+            match worker {
+                Worker::Alive { task, stop } if in_order => {
+                    let _ = stop.send(());
+                    let _ = task.await;
+                }
+                Worker::Alive { task, .. } => task.abort(),
+                Worker::Dead { .. } => {}
+            }
+        }
+    }
+}
