@@ -72,12 +72,14 @@ impl ServerCode {
             Self::TryAgain | Self::Loading | Self::Busy | Self::NoReplicas | Self::MisConf | Self::ClientsMax => {
                 Disposition::Retry
             }
+            // The slot is on its way, and here until it flips. Who appends follows the redirect instead.
+            Self::Ask { .. } => Disposition::Retry,
             // Nothing ran; the reply that explains why came earlier, when the command was queued.
             Self::ExecAbort => Disposition::Retry,
             // The script cache was lost; the caller sends the script itself.
             Self::NoScript => Disposition::Retry,
-            // The slot has, or is about to have, another owner.
-            Self::Moved { .. } | Self::Ask { .. } | Self::ReadOnly | Self::MasterDown => Disposition::Refresh,
+            // The slot has another owner.
+            Self::Moved { .. } | Self::ReadOnly | Self::MasterDown => Disposition::Refresh,
             Self::ClusterDown | Self::Unblocked => Disposition::Refresh,
             // The stream or its group is gone: taking up again creates it where it was.
             Self::NoGroup => Disposition::Refresh,
@@ -86,6 +88,42 @@ impl ServerCode {
             Self::CrossSlot | Self::WrongType | Self::BusyGroup | Self::BusyKey | Self::Other => Disposition::Poison,
             Self::NoAuth | Self::WrongPass | Self::NoPassword | Self::NoPerm | Self::Denied => Disposition::Fatal,
             Self::ClusterDisabled | Self::UnknownCommand => Disposition::Fatal,
+        }
+    }
+}
+
+impl ServerCode {
+    /// A short, stable name for counting.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Moved { .. } => "moved",
+            Self::Ask { .. } => "ask",
+            Self::TryAgain => "try_again",
+            Self::ClusterDown => "cluster_down",
+            Self::CrossSlot => "cross_slot",
+            Self::Loading => "loading",
+            Self::MasterDown => "master_down",
+            Self::ReadOnly => "read_only",
+            Self::OutOfMemory => "out_of_memory",
+            Self::NoReplicas => "no_replicas",
+            Self::NoGroup => "no_group",
+            Self::BusyGroup => "busy_group",
+            Self::NoScript => "no_script",
+            Self::ExecAbort => "exec_abort",
+            Self::Unblocked => "unblocked",
+            Self::NoAuth => "no_auth",
+            Self::WrongPass => "wrong_pass",
+            Self::NoPassword => "no_password",
+            Self::NoPerm => "no_perm",
+            Self::Denied => "denied",
+            Self::WrongType => "wrong_type",
+            Self::Busy => "busy",
+            Self::MisConf => "misconf",
+            Self::BusyKey => "busy_key",
+            Self::ClusterDisabled => "cluster_disabled",
+            Self::UnknownCommand => "unknown_command",
+            Self::ClientsMax => "clients_max",
+            Self::Other => "other",
         }
     }
 }
@@ -189,7 +227,7 @@ mod tests {
         check("MOVED 3999 10.0.0.1:7001", Code::Moved { slot: 3999, endpoint: endpoint() }, Refresh);
         check("MOVED 3999 :7001", Code::Moved { slot: 3999, endpoint: ":7001".into() }, Refresh);
         check("MOVED 3999 ::1:7001", Code::Moved { slot: 3999, endpoint: "::1:7001".into() }, Refresh);
-        check("ASK 1 10.0.0.1:7001", Code::Ask { slot: 1, endpoint: endpoint() }, Refresh);
+        check("ASK 1 10.0.0.1:7001", Code::Ask { slot: 1, endpoint: endpoint() }, Retry);
         check("MOVED 99999 10.0.0.1:7001", Code::Other, Poison);
         check("MOVED", Code::Other, Poison);
         check("TRYAGAIN Multiple keys request during rehashing of slot", Code::TryAgain, Retry);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::civil::Date;
 
 use crate::change::UserId;
-use crate::shard::{Layout, Shard};
+use crate::shard::{Layout, Shard, slot_of};
 
 /// The consumer group of the workers on every `changes` stream.
 pub const GROUP: &str = "heyday";
@@ -108,6 +108,9 @@ pub struct Keys {
 pub struct ShardKeys {
     prefix: Arc<str>,
     tag: Arc<str>,
+    /// What the names of all users' keys, and of all event ids', begin with.
+    user_stem: Arc<str>,
+    dedup_stem: Arc<str>,
     pub shard: Shard,
     pub slot: u16,
     pub changes: Key,
@@ -152,6 +155,8 @@ impl Keys {
         ShardKeys {
             prefix: prefix.clone(),
             tag: tag.into(),
+            user_stem: format!("{prefix}user:{{{tag}}}:").into(),
+            dedup_stem: format!("{prefix}dedup:{{{tag}}}:").into(),
             shard,
             slot: layout.slot(shard),
             changes: name("changes"),
@@ -179,15 +184,15 @@ impl ShardKeys {
     }
 
     pub fn profile(&self, user: &UserId) -> Key {
-        self.user(user, "profile")
+        join(&self.profile_parts(user))
     }
 
     pub fn birthdays(&self, user: &UserId) -> Key {
-        self.user(user, "birthdays")
+        join(&self.birthdays_parts(user))
     }
 
     pub fn versions(&self, user: &UserId) -> Key {
-        self.user(user, "versions")
+        join(&self.versions_parts(user))
     }
 
     pub fn day(&self, date: Date) -> Key {
@@ -202,11 +207,24 @@ impl ShardKeys {
     }
 
     pub fn dedup(&self, event: &str) -> Key {
-        key([&self.prefix, "dedup:{", &self.tag, "}:", event].concat())
+        join(&self.dedup_parts(event))
     }
 
-    fn user(&self, user: &UserId, part: &str) -> Key {
-        key([&self.prefix, "user:{", &self.tag, "}:", user.as_str(), ":", part].concat())
+    /// The same names in parts, to be sent without being put together first.
+    pub fn profile_parts<'a>(&'a self, user: &'a UserId) -> [&'a str; 3] {
+        [&self.user_stem, user.as_str(), ":profile"]
+    }
+
+    pub fn birthdays_parts<'a>(&'a self, user: &'a UserId) -> [&'a str; 3] {
+        [&self.user_stem, user.as_str(), ":birthdays"]
+    }
+
+    pub fn versions_parts<'a>(&'a self, user: &'a UserId) -> [&'a str; 3] {
+        [&self.user_stem, user.as_str(), ":versions"]
+    }
+
+    pub fn dedup_parts<'a>(&'a self, event: &'a str) -> [&'a str; 2] {
+        [&self.dedup_stem, event]
     }
 }
 
@@ -228,6 +246,12 @@ impl Key {
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
+
+    /// The cluster slot: that of the hash tag where there is one.
+    pub fn slot(&self) -> u16 {
+        let tag = self.0.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+        slot_of(tag.unwrap_or(&self.0).as_bytes())
+    }
 }
 
 impl fmt::Display for Key {
@@ -240,6 +264,10 @@ impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.0, f)
     }
+}
+
+fn join(parts: &[&str]) -> Key {
+    key(parts.concat())
 }
 
 fn key(name: String) -> Key {
@@ -310,9 +338,14 @@ mod tests {
         let (_, shard) = keys("");
         let user: UserId = "42".parse().unwrap();
         for name in [&shard.changes, &shard.push, &shard.profile(&user), &shard.dedup("}{"), &shard.day(Date::MIN)] {
-            let tag = name.as_str().split_once('{').unwrap().1.split_once('}').unwrap().0;
-            assert_eq!(crate::shard::slot_of(tag.as_bytes()), shard.slot, "{name}");
+            assert_eq!(name.slot(), shard.slot, "{name}");
         }
+    }
+
+    #[test]
+    fn names_without_a_tag_hash_whole() {
+        // CLUSTER KEYSLOT of a real server.
+        assert_eq!(Keys::new("").unwrap().layout().slot(), 7813);
     }
 
     #[test]

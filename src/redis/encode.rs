@@ -74,6 +74,25 @@ impl Command<'_> {
         self.arg_parts(&[argument.as_ref()])
     }
 
+    pub fn args<W: AsRef<[u8]>>(&mut self, arguments: impl IntoIterator<Item = W>) -> &mut Self {
+        arguments.into_iter().for_each(|argument| {
+            self.arg(argument);
+        });
+        self
+    }
+
+    /// Names and values in turn.
+    pub fn arg_pairs<'a, N, V>(&mut self, pairs: impl IntoIterator<Item = &'a (N, V)>) -> &mut Self
+    where
+        N: AsRef<[u8]> + 'a,
+        V: AsRef<[u8]> + 'a,
+    {
+        pairs.into_iter().for_each(|(name, value)| {
+            self.arg(name).arg(value);
+        });
+        self
+    }
+
     pub fn arg_u64(&mut self, argument: u64) -> &mut Self {
         self.arg(Decimal::new(argument).as_bytes())
     }
@@ -83,9 +102,14 @@ impl Command<'_> {
         self.arg_parts(&[sign, Decimal::new(argument.unsigned_abs()).as_bytes()])
     }
 
+    /// A position such as a stream id: two numbers joined by a hyphen.
+    pub fn arg_position(&mut self, major: u64, minor: u64) -> &mut Self {
+        self.arg_parts(&[Decimal::new(major).as_bytes(), b"-", Decimal::new(minor).as_bytes()])
+    }
+
     /// One argument made of several parts, without putting them together first.
-    pub fn arg_parts(&mut self, parts: &[&[u8]]) -> &mut Self {
-        let length: usize = parts.iter().map(|part| part.len()).sum();
+    pub fn arg_parts(&mut self, parts: &[impl AsRef<[u8]>]) -> &mut Self {
+        let length: usize = parts.iter().map(|part| part.as_ref().len()).sum();
         let digits = Decimal::new(length as u64);
         let digits = digits.as_bytes();
         let buffer = &mut self.pipeline.buffer;
@@ -94,7 +118,7 @@ impl Command<'_> {
         buffer.extend_from_slice(digits);
         buffer.extend_from_slice(b"\r\n");
         for part in parts {
-            buffer.extend_from_slice(part);
+            buffer.extend_from_slice(part.as_ref());
         }
         buffer.extend_from_slice(b"\r\n");
         self.words += 1;
@@ -219,6 +243,9 @@ mod tests {
         for number in [0, 9, 10, 255, 1_000_000, u64::MAX] {
             assert_eq!(Decimal::new(number).as_bytes(), number.to_string().as_bytes());
         }
+        let mut pipeline = Pipeline::new();
+        pipeline.command("X").arg_position(1_700_000_000_000, 0);
+        assert!(text(&pipeline).ends_with("\r\n$15\r\n1700000000000-0\r\n"));
         for number in [i64::MIN, -1, 0, i64::MAX] {
             let mut pipeline = Pipeline::new();
             pipeline.command("X").arg_i64(number);

@@ -67,6 +67,21 @@ impl Error {
         }
     }
 
+    /// A short, stable name for counting.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Connect { .. } => "connect",
+            Self::Tls { .. } | Self::TlsSettings { .. } => "tls",
+            Self::Refused { error, .. } | Self::Server(error) => error.code.name(),
+            Self::Timeout { .. } => "timeout",
+            Self::Closed { .. } => "closed",
+            Self::Protocol { .. } => "protocol",
+            Self::NoNode { .. } => "no_node",
+            Self::NotCluster { .. } => "not_cluster",
+            Self::Unreachable { .. } => "unreachable",
+        }
+    }
+
     /// Whether what was asked for may have happened although this error came back. Who appends tells the caller so.
     pub fn possibly_sent(&self) -> bool {
         !self.disposition().is_clean()

@@ -61,6 +61,11 @@ impl Link {
         self.connection.is_none()
     }
 
+    /// Ends this link, for who got an answer that makes no sense.
+    pub fn close(&mut self) {
+        self.connection = None;
+    }
+
     /// Sends the whole pipeline in one write and waits for one reply to each of its commands. An error reply is a
     /// reply; `Err` means that the link is gone.
     pub async fn request(&mut self, pipeline: &Pipeline, deadline: Duration) -> Result<Vec<Reply>, Error> {

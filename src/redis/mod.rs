@@ -7,16 +7,21 @@
 mod decode;
 mod encode;
 mod error;
+pub mod layout;
 mod link;
 mod nodes;
 mod options;
 mod outgoing;
 mod pipe;
 mod pipes;
+#[cfg(feature = "server")]
+pub mod preflight;
 mod pubsub;
 mod reply;
 mod shards;
 mod shared;
+#[cfg(feature = "server")]
+mod store;
 mod stream;
 mod tls;
 mod topology;
@@ -30,5 +35,7 @@ pub use pipe::Pipe;
 pub use pipes::Pipes;
 pub use pubsub::{Event, Subscription};
 pub use reply::Reply;
+#[cfg(feature = "server")]
+pub use store::{RedisLink, RedisStore};
 pub use tls::{Tls, TlsOptions};
 pub use topology::{Node, SLOTS, Table, Topology};

@@ -46,6 +46,13 @@ impl Reply {
         }
     }
 
+    pub fn into_bytes(self) -> Result<Bytes, Error> {
+        match self {
+            Self::Bytes(bytes) | Self::Status(bytes) => Ok(bytes),
+            other => Err(other.unexpected("a string")),
+        }
+    }
+
     /// A string, or nothing where the key or field is absent.
     pub fn as_bytes_or_null(&self) -> Result<Option<&Bytes>, Error> {
         match self {

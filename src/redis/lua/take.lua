@@ -1,0 +1,81 @@
+#!lua
+-- KEYS  1 lease  2 state  3 changes  4 log  5 users  6 producers  7 dead letters
+-- ARGV  1 worker  2 time to live of the lease (ms)  3 group
+-- Answers {'held', worker}, {'foreign', what is wrong} or {'mine', generation, last, applied, entries, dead, skipped}.
+-- Everything is looked at before anything is written, since a script is not rolled back.
+
+local KINDS = {'string', 'hash', 'stream', 'stream', 'zset', 'hash', 'stream'}
+-- Numbers are doubles here, exact up to this one; milliseconds reach it in the year 287396.
+local EXACT_MAX = 9007199254740991
+
+local function foreign(at)
+    local kind = redis.call('TYPE', KEYS[at]).ok
+    if kind ~= 'none' and kind ~= KINDS[at] then
+        return {'foreign', KEYS[at] .. ' is a ' .. kind .. ', expected a ' .. KINDS[at]}
+    end
+end
+
+local function parts(id)
+    local major, minor = string.match(id, '^(%d+)%-(%d+)$')
+    return tonumber(major), tonumber(minor)
+end
+
+local function last_generated(key)
+    local info = redis.call('XINFO', 'STREAM', key)
+    for at = 1, #info, 2 do
+        if info[at] == 'last-generated-id' then
+            return parts(info[at + 1])
+        end
+    end
+end
+
+local spoilt = foreign(1)
+if spoilt then
+    return spoilt
+end
+local holder = redis.call('GET', KEYS[1])
+if holder and holder ~= ARGV[1] then
+    return {'held', holder}
+end
+for at = 2, #KEYS do
+    spoilt = foreign(at)
+    if spoilt then
+        return spoilt
+    end
+end
+
+-- A generation is above every earlier one and above the log's tip, so that no commit id is ever issued twice, whatever a
+-- failover or a clock has taken back.
+local stored = tonumber(redis.call('HGET', KEYS[2], 'generation') or '0')
+if not stored then
+    return {'foreign', KEYS[2] .. ': generation is not a number'}
+end
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local generation = math.max(now, stored + 1)
+if redis.call('EXISTS', KEYS[4]) == 1 then
+    generation = math.max(generation, last_generated(KEYS[4]) + 1)
+end
+if generation > EXACT_MAX then
+    return {'foreign', KEYS[2] .. ' or ' .. KEYS[4] .. ': generation beyond ' .. string.format('%.0f', EXACT_MAX)}
+end
+
+local applied = redis.call('HGET', KEYS[2], 'applied') or '0-0'
+local applied_major, applied_minor = parts(applied)
+if not applied_major then
+    return {'foreign', KEYS[2] .. ': applied is not an entry id'}
+end
+-- A lost group goes on where the views are; a new one begins at the beginning, never at the end.
+local created = redis.pcall('XGROUP', 'CREATE', KEYS[3], ARGV[3], applied, 'MKSTREAM')
+if created.err and not string.find(created.err, 'BUSYGROUP', 1, true) then
+    return created
+end
+-- A stream that was lost and begun anew: its next entries must not pass for entries that are applied already.
+local major, minor = last_generated(KEYS[3])
+if major < applied_major or (major == applied_major and minor < applied_minor) then
+    redis.call('XSETID', KEYS[3], applied)
+end
+
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+redis.call('HSET', KEYS[2], 'generation', string.format('%.0f', generation))
+return {'mine', unpack(redis.call('HMGET', KEYS[2], 'generation', 'last', 'applied', 'entries', 'dead', 'skipped'))}

@@ -1,0 +1,186 @@
+//! What is loaded for a batch, and a commit, as commands.
+
+use std::time::Duration;
+
+use crate::change::UserId;
+use crate::key::{CONSUMER, GROUP, ShardKeys};
+use crate::redis::Pipeline;
+use crate::reduce::{Commit, Op, PRUNE_SAMPLE, Plan, UserPlan};
+use crate::store::Read;
+
+/// The value of a remembered event id: it being there says all.
+const SEEN: &str = "1";
+
+/// Reads entries; pending ones together with how often each was delivered.
+pub(super) fn read(pipeline: &mut Pipeline, keys: &ShardKeys, which: Read, count: usize) {
+    let (changes, count) = (keys.changes.as_bytes(), count as u64);
+    let mut command = pipeline.command("XREADGROUP");
+    command.arg("GROUP").arg(GROUP).arg(CONSUMER).arg("COUNT").arg_u64(count);
+    match which {
+        Read::Pending => {
+            command.arg("STREAMS").arg(changes).arg("0");
+            drop(command);
+            let mut command = pipeline.command("XPENDING");
+            command.arg(changes).arg(GROUP).arg("-").arg("+").arg_u64(count).arg(CONSUMER);
+        }
+        Read::New { block } => {
+            // To Redis, zero means for ever.
+            if !block.is_zero() {
+                command.arg("BLOCK").arg_u64(milliseconds(&block).max(1));
+            }
+            command.arg("STREAMS").arg(changes).arg(">");
+        }
+    }
+}
+
+/// Watches the state, then reads everything that the plan names, in the order in which [`super::load`] takes the answers.
+pub(super) fn load(pipeline: &mut Pipeline, keys: &ShardKeys, plan: &Plan) {
+    pipeline.command("WATCH").arg(keys.state.as_bytes());
+    pipeline.command("HMGET").arg(keys.state.as_bytes()).arg("generation").arg("last");
+    pipeline.command("XPENDING").arg(keys.changes.as_bytes()).arg(GROUP);
+    pipeline.command("TIME");
+    for user in &plan.users {
+        load_user(pipeline, keys, user);
+    }
+    if !plan.events.is_empty() {
+        let mut command = pipeline.command("MGET");
+        for event in &plan.events {
+            command.arg_parts(&keys.dedup_parts(event));
+        }
+    }
+    if !plan.producers.is_empty() {
+        pipeline.command("HMGET").arg(keys.producers.as_bytes()).args(&plan.producers);
+        let mut command = pipeline.command("HRANDFIELD");
+        command.arg(keys.producers.as_bytes()).arg_u64(PRUNE_SAMPLE as u64).arg("WITHVALUES");
+    }
+}
+
+fn load_user(pipeline: &mut Pipeline, keys: &ShardKeys, plan: &UserPlan) {
+    let user = &plan.user;
+    if !plan.friends.is_empty() {
+        let friends = plan.friends.iter().map(UserId::as_str);
+        pipeline.command("HMGET").arg_parts(&keys.birthdays_parts(user)).args(friends);
+    }
+    if !plan.versions.is_empty() {
+        pipeline.command("HMGET").arg_parts(&keys.versions_parts(user)).args(&plan.versions);
+    }
+    if plan.profile {
+        pipeline.command("HGET").arg_parts(&keys.profile_parts(user)).arg("version");
+    }
+    if plan.extent {
+        pipeline.command("HLEN").arg_parts(&keys.birthdays_parts(user));
+        pipeline.command("EXISTS").arg_parts(&keys.profile_parts(user));
+    }
+    if plan.sample {
+        let mut command = pipeline.command("HRANDFIELD");
+        command.arg_parts(&keys.versions_parts(user)).arg_u64(PRUNE_SAMPLE as u64).arg("WITHVALUES");
+    }
+}
+
+/// MULTI, the acknowledgement, the effects, the log, the state, the signal, EXEC.
+pub(super) fn commit(pipeline: &mut Pipeline, keys: &ShardKeys, commit: &Commit) {
+    let payload = commit.signal.encode();
+    let state = &commit.state;
+    pipeline.command("MULTI");
+    if !commit.acks.is_empty() {
+        let mut command = pipeline.command("XACK");
+        command.arg(keys.changes.as_bytes()).arg(GROUP);
+        for id in &commit.acks {
+            command.arg_position(id.milliseconds, id.sequence);
+        }
+    }
+    for op in &commit.ops {
+        write(pipeline, op);
+    }
+    let id = commit.signal.id;
+    pipeline
+        .command("XADD")
+        .arg(keys.log.as_bytes())
+        .arg("MAXLEN")
+        .arg("~")
+        .arg_u64(commit.log_length_max)
+        .arg_position(id.generation, id.sequence)
+        .arg("s")
+        .arg(&payload);
+    let mut command = pipeline.command("HSET");
+    command.arg(keys.state.as_bytes());
+    command.arg("last").arg_position(state.last.generation, state.last.sequence);
+    command.arg("applied").arg_position(state.applied.milliseconds, state.applied.sequence);
+    command.arg("applied_at").arg_u64(commit.signal.at_milliseconds);
+    command.arg("entries").arg_u64(state.counts.entries);
+    command.arg("dead").arg_u64(state.counts.dead);
+    command.arg("skipped").arg_u64(state.counts.skipped);
+    drop(command);
+    pipeline.command("SPUBLISH").arg(keys.push.as_bytes()).arg(&payload);
+    pipeline.command("EXEC");
+}
+
+fn write(pipeline: &mut Pipeline, op: &Op) {
+    match op {
+        Op::HashSet { key, fields } => {
+            pipeline.command("HSET").arg(key.as_bytes()).arg_pairs(fields);
+        }
+        Op::HashDelete { key, fields } => {
+            pipeline.command("HDEL").arg(key.as_bytes()).args(fields);
+        }
+        Op::SortedAdd { key, members } => {
+            let mut command = pipeline.command("ZADD");
+            command.arg(key.as_bytes());
+            for (score, member) in members {
+                command.arg_i64(*score).arg(member);
+            }
+        }
+        Op::SortedRemove { key, members } => {
+            pipeline.command("ZREM").arg(key.as_bytes()).args(members);
+        }
+        Op::ExpireAt { key, at_seconds } => {
+            pipeline.command("EXPIREAT").arg(key.as_bytes()).arg_i64(*at_seconds);
+        }
+        Op::ExpireAfter { key, after } => {
+            pipeline.command("PEXPIRE").arg(key.as_bytes()).arg_u64(milliseconds(after));
+        }
+        Op::Persist { key } => {
+            pipeline.command("PERSIST").arg(key.as_bytes());
+        }
+        Op::Remember { key, ttl } => {
+            pipeline.command("SET").arg(key.as_bytes()).arg(SEEN).arg("PX").arg_u64(milliseconds(ttl).max(1));
+        }
+        Op::Append { key, length_max, fields } => {
+            let mut command = pipeline.command("XADD");
+            command.arg(key.as_bytes()).arg("MAXLEN").arg("~").arg_u64(*length_max).arg("*");
+            command.arg_pairs(fields);
+        }
+    }
+}
+
+/// How an op is named where Redis refuses it.
+pub(super) fn describe(keys: &ShardKeys, commit: &Commit, mut at: usize) -> String {
+    if !commit.acks.is_empty() {
+        if at == 0 {
+            return format!("XACK {}", keys.changes);
+        }
+        at -= 1;
+    }
+    match commit.ops.get(at) {
+        Some(Op::HashSet { key, .. }) => format!("HSET {key}"),
+        Some(Op::HashDelete { key, .. }) => format!("HDEL {key}"),
+        Some(Op::SortedAdd { key, .. }) => format!("ZADD {key}"),
+        Some(Op::SortedRemove { key, .. }) => format!("ZREM {key}"),
+        Some(Op::ExpireAt { key, .. }) => format!("EXPIREAT {key}"),
+        Some(Op::ExpireAfter { key, .. }) => format!("PEXPIRE {key}"),
+        Some(Op::Persist { key }) => format!("PERSIST {key}"),
+        Some(Op::Remember { key, .. }) => format!("SET {key}"),
+        Some(Op::Append { key, .. }) => format!("XADD {key}"),
+        None => match at - commit.ops.len() {
+            0 => format!("XADD {}", keys.log),
+            1 => format!("HSET {}", keys.state),
+            _ => format!("SPUBLISH {}", keys.push),
+        },
+    }
+}
+
+/// As Redis takes it: a longer time than it can count is the longest.
+fn milliseconds(duration: &Duration) -> u64 {
+    const MAX: u128 = i64::MAX as u128 / 4;
+    duration.as_millis().min(MAX) as u64
+}

@@ -1,0 +1,159 @@
+//! One shard's connection: reads, loads and commits in strict sequence.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::scripts::{self, By, RENEW, Script, TAKE, TRIM};
+use super::{commit, encode, failure, load, read, take};
+use crate::key::{GROUP, Key, ShardKeys};
+use crate::lease::WorkerId;
+use crate::redis::{Error, Link, Pipeline, Reply, Topology};
+use crate::reduce::{Commit, Entry, Loaded, Plan};
+use crate::store::{self, Committed, Read, ShardLink, Taken};
+
+/// A shard's connection to the node that owned its slot when it was made.
+#[derive(Debug)]
+pub struct RedisLink {
+    topology: Arc<Topology>,
+    keys: ShardKeys,
+    link: Link,
+    /// Kept for its memory.
+    pipeline: Pipeline,
+    watch: Watch,
+}
+
+/// What Redis knows of this connection's interest in the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Watch {
+    None,
+    /// Since a load that failed: it may or may not be watched.
+    Uncertain,
+    /// Since a load that succeeded.
+    Certain,
+}
+
+impl RedisLink {
+    pub(super) fn new(topology: Arc<Topology>, keys: ShardKeys, link: Link) -> RedisLink {
+        RedisLink { topology, keys, link, pipeline: Pipeline::new(), watch: Watch::None }
+    }
+
+    fn reply_timeout(&self) -> Duration {
+        self.topology.options().reply_timeout
+    }
+
+    /// Sends what the pipeline holds.
+    async fn request(&mut self, asked: &str, deadline: Duration) -> Result<Vec<Reply>, store::Error> {
+        let sent = self.link.request(&self.pipeline, deadline).await;
+        self.pipeline.clear();
+        sent.map_err(|error| self.failed(asked, &error))
+    }
+
+    async fn run(
+        &mut self,
+        asked: &str,
+        script: &Script,
+        keys: &[&Key],
+        arguments: &[&str],
+    ) -> Result<Reply, store::Error> {
+        let mut reply = Reply::Null;
+        for by in [By::Name, By::Body] {
+            script.write(&mut self.pipeline, by, keys, arguments);
+            reply = self.request(asked, self.reply_timeout()).await?.pop().unwrap_or(Reply::Null);
+            if !scripts::is_lost(&reply) {
+                break;
+            }
+        }
+        Ok(reply)
+    }
+
+    /// After an answer that leaves open what happened, nothing more is said on this link.
+    fn failed(&mut self, asked: impl Display, error: &Error) -> store::Error {
+        if !error.disposition().is_clean() {
+            self.link.close();
+        }
+        let asked = format_args!("shard {}: {asked}", self.keys.shard);
+        failure::tell(&self.topology, self.link.node(), asked, error)
+    }
+}
+
+impl ShardLink for RedisLink {
+    async fn take(&mut self, worker: &WorkerId, ttl: Duration) -> Result<Taken, store::Error> {
+        let ShardKeys { lease, state, changes, log, users, producers, dead_letters, .. } = self.keys.clone();
+        let keys = [&lease, &state, &changes, &log, &users, &producers, &dead_letters];
+        let reply = self.run("take", &TAKE, &keys, &[worker.as_str(), &milliseconds(ttl), GROUP]).await?;
+        match take::taken(reply) {
+            Ok(Ok(taken)) => Ok(taken),
+            Ok(Err(what)) => Err(failure::foreign(self.link.node(), "take", what)),
+            Err(error) => Err(self.failed("take", &error)),
+        }
+    }
+
+    async fn renew(&mut self, worker: &WorkerId, ttl: Duration) -> Result<bool, store::Error> {
+        let lease = self.keys.lease.clone();
+        let reply = self.run("renew", &RENEW, &[&lease], &[worker.as_str(), &milliseconds(ttl)]).await?;
+        let renewed = reply.as_i64().map(|renewed| renewed == 1);
+        renewed.map_err(|error| self.failed("renew", &error))
+    }
+
+    async fn read(&mut self, which: Read, count: usize) -> Result<Vec<Entry>, store::Error> {
+        encode::read(&mut self.pipeline, &self.keys, which, count);
+        let deadline = match which {
+            Read::Pending => self.reply_timeout(),
+            // An earlier one would leave an entry that comes late with nobody.
+            Read::New { block } => block + self.reply_timeout(),
+        };
+        let mut replies = self.request("read", deadline).await?.into_iter();
+        let entries = read::entries(replies.next().unwrap_or(Reply::Null)).and_then(|mut entries| {
+            if let Some(pending) = replies.next() {
+                read::count_deliveries(&mut entries, &pending)?;
+            }
+            Ok(entries)
+        });
+        entries.map_err(|error| self.failed("read", &error))
+    }
+
+    async fn load(&mut self, plan: &Plan) -> Result<Loaded, store::Error> {
+        // Watching twice would keep the first watch's verdict on what has been written since.
+        let watched = self.watch != Watch::None;
+        if watched {
+            self.pipeline.command("UNWATCH");
+        }
+        self.watch = Watch::Uncertain;
+        encode::load(&mut self.pipeline, &self.keys, plan);
+        let mut replies = self.request("load", self.reply_timeout()).await?;
+        if watched {
+            replies.remove(0);
+        }
+        let loaded = load::loaded(&self.keys, plan, replies).map_err(|failure| {
+            let error = self.failed(&failure.asked, &failure.error);
+            store::Error { disposition: failure.disposition.unwrap_or(error.disposition), ..error }
+        })?;
+        self.watch = Watch::Certain;
+        Ok(loaded)
+    }
+
+    async fn commit(&mut self, commit: &Commit) -> Result<Committed, store::Error> {
+        // Without a watch nothing proves that the state is the one this commit was made from.
+        if self.watch != Watch::Certain {
+            return Ok(Committed::Refused);
+        }
+        // EXEC ends the watch, whatever it answers.
+        self.watch = Watch::None;
+        encode::commit(&mut self.pipeline, &self.keys, commit);
+        let replies = self.request("commit", self.reply_timeout()).await?;
+        commit::outcome(&self.keys, commit, replies)
+            .map_err(|refusal| self.failed(format_args!("commit: {}", refusal.command), &refusal.error))
+    }
+
+    async fn trim(&mut self, retention: Duration) -> Result<u64, store::Error> {
+        let changes = self.keys.changes.clone();
+        let reply = self.run("trim", &TRIM, &[&changes], &[GROUP, &milliseconds(retention)]).await?;
+        reply.as_u64().map_err(|error| self.failed("trim", &error))
+    }
+}
+
+/// As scripts take it.
+fn milliseconds(duration: Duration) -> String {
+    duration.as_millis().to_string()
+}

@@ -1,0 +1,129 @@
+//! Takes the answers to [`super::encode::load`] in the same order.
+
+use super::read::position;
+use crate::error::Disposition;
+use crate::key::{Key, ShardKeys};
+use crate::position::CommitId;
+use crate::redis::{Error, Reply};
+use crate::reduce::{Loaded, Plan, UserLoaded, UserPlan};
+
+/// Which read failed, and why.
+pub(super) struct Failure {
+    pub asked: String,
+    pub error: Error,
+    /// Where it differs from the error's own.
+    pub disposition: Option<Disposition>,
+}
+
+type Answer<T> = Result<T, Failure>;
+
+pub(super) fn loaded(keys: &ShardKeys, plan: &Plan, replies: Vec<Reply>) -> Answer<Loaded> {
+    let mut answers = Answers { replies: replies.into_iter() };
+    answers.shard("WATCH", &keys.state, |reply| reply.expect_status("OK"))?;
+    let (generation, last) = answers.shard("HMGET", &keys.state, state)?;
+    let pending_first = answers.shard("XPENDING", &keys.changes, pending_first)?;
+    let milliseconds = answers.take(|| "TIME".to_owned(), |reply| time(&reply))?;
+    let users = plan.users.iter().map(|user| answers.user(keys, user)).collect::<Answer<_>>()?;
+    let mut events = Vec::new();
+    if !plan.events.is_empty() {
+        let seen = |reply: Reply| Ok(reply.as_array()?.iter().map(|reply| !reply.is_null()).collect());
+        events = answers.take(|| format!("MGET {} …", keys.dedup(&plan.events[0])), seen)?;
+    }
+    let (mut producers, mut producers_sample) = (Vec::new(), Vec::new());
+    if !plan.producers.is_empty() {
+        producers = answers.shard("HMGET", &keys.producers, texts)?;
+        producers_sample = answers.shard("HRANDFIELD", &keys.producers, |reply| pairs(&reply))?;
+    }
+    Ok(Loaded { milliseconds, generation, last, pending_first, users, events, producers, producers_sample })
+}
+
+struct Answers {
+    replies: std::vec::IntoIter<Reply>,
+}
+
+impl Answers {
+    fn take<T>(&mut self, asked: impl Fn() -> String, read: impl FnOnce(Reply) -> Result<T, Error>) -> Answer<T> {
+        let reply = self.replies.next().ok_or_else(|| Error::protocol("an answer to each command", "fewer"));
+        reply.and_then(read).map_err(|error| Failure { asked: asked(), error, disposition: None })
+    }
+
+    /// A shard's own key. No entry is to blame where it is not what it should be; taking up again says what it is.
+    fn shard<T>(&mut self, command: &str, key: &Key, read: impl FnOnce(Reply) -> Result<T, Error>) -> Answer<T> {
+        self.take(|| format!("{command} {key}"), read).map_err(|mut failure| {
+            if failure.error.disposition() == Disposition::Poison {
+                failure.disposition = Some(Disposition::Refresh);
+            }
+            failure
+        })
+    }
+
+    fn user(&mut self, keys: &ShardKeys, plan: &UserPlan) -> Answer<UserLoaded> {
+        let user = &plan.user;
+        let mut loaded = UserLoaded::default();
+        if !plan.friends.is_empty() {
+            loaded.friends = self.take(|| format!("HMGET {}", keys.birthdays(user)), texts)?;
+        }
+        if !plan.versions.is_empty() {
+            loaded.versions = self.take(|| format!("HMGET {}", keys.versions(user)), texts)?;
+        }
+        if plan.profile {
+            loaded.profile_version = self.take(|| format!("HGET {}", keys.profile(user)), |reply| text(&reply))?;
+        }
+        if plan.extent {
+            let friends = self.take(|| format!("HLEN {}", keys.birthdays(user)), |reply| reply.as_u64())?;
+            let profiles = self.take(|| format!("EXISTS {}", keys.profile(user)), |reply| reply.as_u64())?;
+            loaded.extent = Some((friends, profiles > 0));
+        }
+        if plan.sample {
+            loaded.sample = self.take(|| format!("HRANDFIELD {}", keys.versions(user)), |reply| pairs(&reply))?;
+        }
+        Ok(loaded)
+    }
+}
+
+/// Absent fields are zero: a state that was lost is no owner's.
+fn state(reply: Reply) -> Result<(u64, CommitId), Error> {
+    let [generation, last] = reply.as_array()? else {
+        return Err(Error::protocol("generation and last", "another number of values"));
+    };
+    let generation = if generation.is_null() { 0 } else { generation.as_u64()? };
+    let last = match text(last)? {
+        Some(text) => text.parse().map_err(|_| Error::protocol("a commit id", format!("{text:?}")))?,
+        None => CommitId::ZERO,
+    };
+    Ok((generation, last))
+}
+
+/// The least id in the summary that XPENDING gives; none where nothing is pending.
+fn pending_first(reply: Reply) -> Result<Option<crate::position::EntryId>, Error> {
+    match reply.as_array()? {
+        [_, first, ..] if first.is_null() => Ok(None),
+        [_, first, ..] => position(first).map(Some),
+        _ => Err(Error::protocol("a summary of pending entries", "less")),
+    }
+}
+
+/// Seconds and microseconds as milliseconds.
+fn time(reply: &Reply) -> Result<u64, Error> {
+    match reply.as_array()? {
+        [seconds, microseconds] => Ok(seconds.as_u64()? * 1000 + microseconds.as_u64()? / 1000),
+        _ => Err(Error::protocol("seconds and microseconds", "another number of values")),
+    }
+}
+
+fn texts(reply: Reply) -> Result<Vec<Option<String>>, Error> {
+    reply.as_array()?.iter().map(text).collect()
+}
+
+fn pairs(reply: &Reply) -> Result<Vec<(String, String)>, Error> {
+    reply.as_pairs()?.map(|(name, value)| Ok((lossy(name.as_bytes()?), lossy(value.as_bytes()?)))).collect()
+}
+
+fn text(reply: &Reply) -> Result<Option<String>, Error> {
+    Ok(reply.as_bytes_or_null()?.map(|bytes| lossy(bytes)))
+}
+
+/// heyday writes UTF-8 only. What somebody else spoilt is read as it is, and counts as spoilt.
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

@@ -1,0 +1,61 @@
+//! Entries of the stream as XREADGROUP gives them.
+
+use crate::position::EntryId;
+use crate::redis::{Error, Reply};
+use crate::reduce::Entry;
+
+/// The answer of XREADGROUP for one stream: nothing at all where the wait was in vain.
+pub(super) fn entries(reply: Reply) -> Result<Vec<Entry>, Error> {
+    if reply.is_null() {
+        return Ok(Vec::new());
+    }
+    let Some(stream) = reply.checked()?.into_array()?.pop() else {
+        return Ok(Vec::new());
+    };
+    let entries = stream.into_array()?.pop().ok_or_else(|| Error::protocol("a stream and its entries", "less"))?;
+    entries.into_array()?.into_iter().map(entry).collect()
+}
+
+/// Puts how often each entry was delivered, as XPENDING lists it in the same order, beside the entries.
+pub(super) fn count_deliveries(entries: &mut [Entry], pending: &Reply) -> Result<(), Error> {
+    let mut rows = Vec::new();
+    for row in pending.as_array()? {
+        let row = row.as_array()?;
+        let [id, _, _, deliveries] = row else {
+            return Err(Error::protocol("id, consumer, idle time and count", format!("{} values", row.len())));
+        };
+        rows.push((position(id)?, deliveries.as_u64()?));
+    }
+    let mut rows = rows.into_iter().peekable();
+    for entry in entries {
+        while rows.next_if(|(id, _)| *id < entry.id).is_some() {}
+        // One that was acknowledged in between is not in the list.
+        if let Some((_, deliveries)) = rows.next_if(|(id, _)| *id == entry.id) {
+            entry.deliveries = deliveries.max(1);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn position(reply: &Reply) -> Result<EntryId, Error> {
+    let text = reply.to_str()?;
+    text.parse().map_err(|_| Error::protocol("an entry id", format!("{text:?}")))
+}
+
+fn entry(reply: Reply) -> Result<Entry, Error> {
+    let [id, body]: [Reply; 2] = reply
+        .into_array()?
+        .try_into()
+        .map_err(|items: Vec<_>| Error::protocol("an entry's id and fields", format!("{} values", items.len())))?;
+    let id = position(&id)?;
+    if body.is_null() {
+        return Ok(Entry { id, fields: None, deliveries: 1 });
+    }
+    let mut words = body.into_array()?.into_iter();
+    let mut fields = Vec::with_capacity(words.len() / 2);
+    while let Some(name) = words.next() {
+        let value = words.next().ok_or_else(|| Error::protocol("names and values", "a name without a value"))?;
+        fields.push((name.into_bytes()?, value.into_bytes()?));
+    }
+    Ok(Entry { id, fields: Some(fields), deliveries: 1 })
+}

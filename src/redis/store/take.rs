@@ -1,0 +1,46 @@
+//! What `take.lua` answers.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use crate::position::{CommitId, EntryId};
+use crate::redis::{Error, Reply};
+use crate::reduce::{Counts, ShardState};
+use crate::store::Taken;
+
+/// The lease's answer, or what stands in a shard's keys that heyday does not write.
+pub(super) fn taken(reply: Reply) -> Result<Result<Taken, String>, Error> {
+    let answer = reply.checked()?.into_array()?;
+    let (kind, values) = answer.split_first().ok_or_else(|| Error::protocol("an answer", "none"))?;
+    match (kind.to_str()?, values) {
+        ("mine", values) => Ok(state(values).map(Taken::Mine)),
+        ("held", [holder]) => Ok(field("lease", holder).map(Taken::Held)),
+        ("foreign", [what]) => Ok(Err(what.to_str()?.to_owned())),
+        (other, _) => Err(Error::protocol("mine, held or foreign", other)),
+    }
+}
+
+fn state(values: &[Reply]) -> Result<ShardState, String> {
+    let [generation, last, applied, entries, dead, skipped] = values else {
+        return Err(format!("the state has {} values, expected 6", values.len()));
+    };
+    Ok(ShardState {
+        generation: field("generation", generation)?,
+        last: field_or("last", last, CommitId::ZERO)?,
+        applied: field_or("applied", applied, EntryId::ZERO)?,
+        counts: Counts {
+            entries: field_or("entries", entries, 0)?,
+            dead: field_or("dead", dead, 0)?,
+            skipped: field_or("skipped", skipped, 0)?,
+        },
+    })
+}
+
+fn field_or<T: FromStr<Err: Display>>(name: &str, reply: &Reply, absent: T) -> Result<T, String> {
+    if reply.is_null() { Ok(absent) } else { field(name, reply) }
+}
+
+fn field<T: FromStr<Err: Display>>(name: &str, reply: &Reply) -> Result<T, String> {
+    let text = reply.to_str().map_err(|error| format!("{name}: {error}"))?;
+    text.parse().map_err(|error| format!("{name} {text:?}: {error}"))
+}
