@@ -1,3 +1,4 @@
 //! Tests against a real cluster.
 
+mod store;
 mod topology;

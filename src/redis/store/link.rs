@@ -4,13 +4,13 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::scripts::{self, By, RENEW, Script, TAKE, TRIM};
+use super::scripts::{self, BACKLOG, By, RENEW, Script, TAKE, TRIM};
 use super::{commit, encode, failure, load, read, take};
 use crate::key::{GROUP, Key, ShardKeys};
 use crate::lease::WorkerId;
 use crate::redis::{Error, Link, Pipeline, Reply, Topology};
 use crate::reduce::{Commit, Entry, Loaded, Plan};
-use crate::store::{self, Committed, Read, ShardLink, Taken};
+use crate::store::{self, Backlog, Committed, Read, ShardLink, Taken};
 
 /// A shard's connection to the node that owned its slot when it was made.
 #[derive(Debug)]
@@ -150,6 +150,12 @@ impl ShardLink for RedisLink {
         let changes = self.keys.changes.clone();
         let reply = self.run("trim", &TRIM, &[&changes], &[GROUP, &milliseconds(retention)]).await?;
         reply.as_u64().map_err(|error| self.failed("trim", &error))
+    }
+
+    async fn backlog(&mut self) -> Result<Backlog, store::Error> {
+        let ShardKeys { changes, state, dead_letters, .. } = self.keys.clone();
+        let reply = self.run("backlog", &BACKLOG, &[&changes, &state, &dead_letters], &[GROUP]).await?;
+        read::backlog(&reply).map_err(|error| self.failed("backlog", &error))
     }
 }
 

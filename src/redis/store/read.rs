@@ -1,8 +1,9 @@
-//! Entries of the stream as XREADGROUP gives them.
+//! Entries of the stream as XREADGROUP gives them, and how many there are.
 
 use crate::position::EntryId;
 use crate::redis::{Error, Reply};
 use crate::reduce::Entry;
+use crate::store::Backlog;
 
 /// The answer of XREADGROUP for one stream: nothing at all where the wait was in vain.
 pub(super) fn entries(reply: Reply) -> Result<Vec<Entry>, Error> {
@@ -35,6 +36,19 @@ pub(super) fn count_deliveries(entries: &mut [Entry], pending: &Reply) -> Result
         }
     }
     Ok(())
+}
+
+/// What `backlog.lua` answers.
+pub(super) fn backlog(reply: &Reply) -> Result<Backlog, Error> {
+    let [unread, pending, oldest, dead_letters] = reply.as_array()? else {
+        return Err(Error::protocol("four numbers", "another number of values"));
+    };
+    Ok(Backlog {
+        unread: unread.as_u64()?,
+        pending: pending.as_u64()?,
+        oldest_milliseconds: if oldest.is_null() { None } else { Some(oldest.as_u64()?) },
+        dead_letters: dead_letters.as_u64()?,
+    })
 }
 
 pub(super) fn position(reply: &Reply) -> Result<EntryId, Error> {

@@ -10,6 +10,7 @@ pub(super) static TAKE: Script = Script::new(include_str!("../lua/take.lua"));
 pub(super) static RENEW: Script = Script::new(include_str!("../lua/renew.lua"));
 pub(super) static RELEASE: Script = Script::new(include_str!("../lua/release.lua"));
 pub(super) static HEARTBEAT: Script = Script::new(include_str!("../lua/heartbeat.lua"));
+pub(super) static BACKLOG: Script = Script::new(include_str!("../lua/backlog.lua"));
 pub(super) static TRIM: Script = Script::new(include_str!("../lua/trim.lua"));
 
 /// A script and the name under which Redis caches it.

@@ -1,0 +1,90 @@
+//! Leases, generations and the list of living workers.
+
+use std::time::Duration;
+
+use heyday::position::CommitId;
+use heyday::shard::Shard;
+use heyday::store::{ShardLink, Store, Taken};
+
+use super::{Ground, SHARD, TTL, WAIT, id, mine};
+use crate::support::eventually;
+
+#[tokio::test]
+async fn a_lease_has_one_holder_and_each_take_a_higher_generation() {
+    let ground = Ground::shared().await;
+    let (mut first, state) = ground.owner("a").await;
+    assert_eq!((state.last, state.applied), Default::default());
+    let mut second = ground.link().await;
+    assert_eq!(second.take(&id("b"), TTL).await.unwrap(), Taken::Held(id("a")));
+    let again = mine(first.take(&id("a"), TTL).await.unwrap());
+    assert!(again.generation > state.generation);
+
+    assert!(!ground.store.release(SHARD, &id("b")).await.unwrap(), "not b's to release");
+    assert!(ground.store.release(SHARD, &id("a")).await.unwrap());
+    assert!(!ground.store.release(SHARD, &id("a")).await.unwrap(), "released already");
+    let after = mine(second.take(&id("b"), TTL).await.unwrap());
+    assert!(after.generation > again.generation);
+}
+
+#[tokio::test]
+async fn a_lease_runs_out_unless_renewed() {
+    let ground = Ground::shared().await;
+    let (mut first, mut second) = (ground.link().await, ground.link().await);
+    mine(first.take(&id("a"), Duration::from_millis(50)).await.unwrap());
+    let taken = eventually(WAIT, "the lease ran out", async || match second.take(&id("b"), TTL).await.unwrap() {
+        Taken::Mine(state) => Some(state),
+        Taken::Held(_) => None,
+    });
+    taken.await;
+    assert!(!first.renew(&id("a"), TTL).await.unwrap(), "it is b's");
+
+    mine(second.take(&id("b"), Duration::from_secs(5)).await.unwrap());
+    assert!(second.renew(&id("b"), TTL).await.unwrap());
+    let mut ground = ground;
+    let lease = ground.keys.lease.clone();
+    assert!(ground.number(&["PTTL", lease.as_str()]).await > 50_000);
+}
+
+#[tokio::test]
+async fn holders_are_told_shard_by_shard_over_all_nodes() {
+    let ground = Ground::shared().await;
+    ground.owner("a").await;
+    let shards: Vec<Shard> = (0..4).map(Shard).collect();
+    let holders: Vec<_> =
+        ground.store.holders(&shards).await.into_iter().map(|holder| holder.expect("an answer")).collect();
+    assert_eq!(holders, [None, Some(id("a")), None, None]);
+    assert!(ground.store.holders(&[]).await.is_empty());
+}
+
+#[tokio::test]
+async fn the_living_are_those_who_were_heard_of_late() {
+    let ground = Ground::shared().await;
+    let long = Duration::from_secs(60);
+    assert_eq!(ground.store.heartbeat(&id("a"), long).await.unwrap(), [id("a")]);
+    let mut living = ground.store.heartbeat(&id("b"), long).await.unwrap();
+    living.sort();
+    assert_eq!(living, [id("a"), id("b")]);
+    eventually(WAIT, "a was forgotten", async || {
+        let living = ground.store.heartbeat(&id("b"), Duration::ZERO).await.unwrap();
+        (living == [id("b")]).then_some(())
+    })
+    .await;
+    ground.store.leave(&id("b")).await.unwrap();
+    ground.store.leave(&id("b")).await.unwrap();
+    assert_eq!(ground.store.heartbeat(&id("c"), long).await.unwrap(), [id("c")]);
+}
+
+#[tokio::test]
+async fn commit_ids_are_never_issued_twice() {
+    let mut ground = Ground::shared().await;
+    let (log, state) = (ground.keys.log.clone(), ground.keys.state.clone());
+    // A clock that was far ahead, whose state a failover has lost: the log is all that knows.
+    ground.text(&["XADD", log.as_str(), "5000000000000-7", "s", "x"]).await;
+    ground.command(&["XTRIM", log.as_str(), "MAXLEN", "0"]).await;
+    let (mut link, taken) = ground.owner("a").await;
+    assert_eq!(taken.generation, 5_000_000_000_001);
+    // The other way round.
+    ground.command(&["HSET", state.as_str(), "generation", "6000000000000", "last", "6000000000000-3"]).await;
+    let taken = mine(link.take(&id("a"), TTL).await.unwrap());
+    assert_eq!((taken.generation, taken.last), (6_000_000_000_001, CommitId::new(6_000_000_000_000, 3)));
+}
