@@ -3,7 +3,10 @@
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
+use super::worker::Unfit;
+use crate::change::Rejection;
 use crate::error::Disposition;
+use crate::redis::layout;
 use crate::{admin, config, redis, store};
 
 /// How a command ended.
@@ -95,9 +98,16 @@ fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     if cause.is::<config::Error>() || cause.is::<admin::Error>() {
         return Some(Exit::Configuration);
     }
-    let of_redis = cause.downcast_ref::<redis::Error>().map(redis::Error::disposition);
-    let of_store = || cause.downcast_ref::<store::Error>().map(|error| error.disposition);
-    of_redis.or_else(of_store).map(of_disposition)
+    if cause.is::<Rejection>() {
+        return Some(Exit::Usage);
+    }
+    if let Some(unfit) = cause.downcast_ref::<Unfit>() {
+        return Some(if unfit.is_passing() { Exit::Unavailable } else { Exit::Configuration });
+    }
+    let redis = cause.downcast_ref::<redis::Error>().map(redis::Error::disposition);
+    let layout = cause.downcast_ref::<layout::Error>().map(layout::Error::disposition);
+    let store = cause.downcast_ref::<store::Error>().map(|error| error.disposition);
+    redis.or(layout).or(store).map(of_disposition)
 }
 
 /// What a failure at the boundary means once nobody tries again.

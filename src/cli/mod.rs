@@ -2,12 +2,16 @@
 //!
 //! To add a command: write its file with `Arguments` and `run`, and give it a `mod` line and a row in `commands!`.
 
+mod cluster;
 mod config;
 pub mod exit;
 mod flags;
+mod init;
 mod keys;
 mod logging;
 pub mod output;
+mod shard;
+mod worker;
 
 use std::ffi::OsString;
 
@@ -51,6 +55,9 @@ macro_rules! commands {
 }
 
 commands! {
+    Init => init,
+    Worker => worker,
+    Shard => shard,
     Keys => keys,
     Config => config,
 }

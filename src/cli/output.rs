@@ -37,6 +37,14 @@ pub fn table(headings: &[&str]) -> Table {
     table
 }
 
+/// The same without headings: names and values.
+#[must_use]
+pub fn plain() -> Table {
+    let mut table = table(&[]);
+    table.set_header(Vec::<Cell>::new());
+    table
+}
+
 /// Prints a table without trailing spaces.
 ///
 /// # Errors

@@ -17,9 +17,13 @@ mod pipes;
 #[cfg(feature = "server")]
 pub mod preflight;
 mod pubsub;
+#[cfg(feature = "server")]
+mod query;
 mod reply;
 mod shards;
 mod shared;
+#[cfg(feature = "server")]
+mod status;
 #[cfg(feature = "server")]
 mod store;
 mod stream;
@@ -35,6 +39,8 @@ pub use pipe::Pipe;
 pub use pipes::Pipes;
 pub use pubsub::{Event, Subscription};
 pub use reply::Reply;
+#[cfg(feature = "server")]
+pub use status::{Inspector, ShardFigures, ShardStatus, Status, UNREAD_COUNTED_MAX, WorkerStatus};
 #[cfg(feature = "server")]
 pub use store::{RedisLink, RedisStore};
 pub use tls::{Tls, TlsOptions};
