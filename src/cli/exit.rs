@@ -7,7 +7,7 @@ use super::worker::Unfit;
 use crate::change::Rejection;
 use crate::error::Disposition;
 use crate::redis::layout;
-use crate::{admin, config, redis, store};
+use crate::{admin, config, redis, shard, store};
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     if cause.is::<config::Error>() || cause.is::<admin::Error>() {
         return Some(Exit::Configuration);
     }
-    if cause.is::<Rejection>() {
+    if cause.is::<Rejection>() || cause.is::<shard::Error>() {
         return Some(Exit::Usage);
     }
     if let Some(unfit) = cause.downcast_ref::<Unfit>() {

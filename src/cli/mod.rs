@@ -11,6 +11,7 @@ mod keys;
 mod logging;
 pub mod output;
 mod shard;
+mod status;
 mod worker;
 
 use std::ffi::OsString;
@@ -58,6 +59,7 @@ commands! {
     Init => init,
     Worker => worker,
     Shard => shard,
+    Status => status,
     Keys => keys,
     Config => config,
 }

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 
-use comfy_table::{Attribute, Cell, ContentArrangement, Table};
+use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table};
 use serde::Serialize;
 
 use crate::config::color_wanted;
@@ -24,11 +24,7 @@ pub fn is_terminal() -> bool {
 /// A table with these headings: as wide as the terminal, plain columns where there is none.
 #[must_use]
 pub fn table(headings: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(comfy_table::presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-    if !is_terminal() {
-        table.force_no_tty().set_content_arrangement(ContentArrangement::Disabled);
-    }
+    let mut table = plain();
     let styled = is_terminal() && color_wanted();
     table.set_header(headings.iter().map(|heading| {
         let cell = Cell::new(heading.to_uppercase());
@@ -40,8 +36,11 @@ pub fn table(headings: &[&str]) -> Table {
 /// The same without headings: names and values.
 #[must_use]
 pub fn plain() -> Table {
-    let mut table = table(&[]);
-    table.set_header(Vec::<Cell>::new());
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    if !is_terminal() {
+        table.force_no_tty().set_content_arrangement(ContentArrangement::Disabled);
+    }
     table
 }
 
@@ -78,4 +77,54 @@ pub fn print(text: &str) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     stdout.flush()
+}
+
+/// Sets these columns, of numbers, to the right.
+pub fn right(table: &mut Table, columns: &[usize]) {
+    for column in columns {
+        if let Some(column) = table.column_mut(*column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}
+
+/// A span of time with the two largest units that say something: `40ms`, `2s 500ms`, `3h 5m`.
+#[must_use]
+pub fn age(milliseconds: u64) -> String {
+    const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
+    let first = UNITS.iter().position(|(_, length)| milliseconds >= *length).unwrap_or(UNITS.len() - 1);
+    let mut rest = milliseconds;
+    let parts = UNITS[first..].iter().take(2).map(|(unit, length)| {
+        let count = rest / length;
+        rest %= length;
+        (count, unit)
+    });
+    let parts: Vec<String> = parts
+        .enumerate()
+        .filter(|(at, (count, _))| *at == 0 || *count > 0)
+        .map(|(_, (count, unit))| format!("{count}{unit}"))
+        .collect();
+    parts.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_read_well() {
+        let cases = [
+            (0, "0ms"),
+            (40, "40ms"),
+            (1000, "1s"),
+            (2500, "2s 500ms"),
+            (65_000, "1m 5s"),
+            (3_600_000, "1h"),
+            (11_100_000, "3h 5m"),
+            (900_000_000_000, "10416d 16h"),
+        ];
+        for (milliseconds, expected) in cases {
+            assert_eq!(age(milliseconds), expected);
+        }
+    }
 }

@@ -2,6 +2,9 @@
 
 mod config;
 mod keys;
+mod refusals;
+mod setup;
+mod stage;
 mod usage;
 
 use std::process::{Command, Output};

@@ -1,6 +1,7 @@
 //! What the tests share: clusters, prefixes that keep tests apart, and waiting for a condition.
 
 pub mod cluster;
+pub mod process;
 pub mod proxy;
 pub mod single;
 

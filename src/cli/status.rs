@@ -1,0 +1,266 @@
+//! `heyday status`: what waits where, who works, and since when.
+
+use std::io::Write;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::cluster::{Cluster, block_on};
+use super::output::{self, Format};
+use super::{Context, Exit};
+use crate::redis::{Inspector, ShardStatus, Status, WorkerStatus};
+use crate::shard::{Layout, Shard};
+
+/// How long nodes may take to answer. One that is down costs no more than this.
+const DEADLINE: Duration = Duration::from_secs(3);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Show each shard and worker: what waits, since when, who owns it
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  heyday status\n  heyday status --json | jq .totals.unread\n\n\
+    UNREAD and PENDING changes wait to be applied, the OLDEST of them for that long. UNREAD is an estimate\n\
+    where the server can only estimate; 0 is exact. Figures of a node that does not answer are missing (-),\n\
+    and the exit code is 69.")]
+pub struct Arguments {
+    /// Only these shards
+    #[arg(long, value_name = "NUMBER")]
+    shard: Vec<u32>,
+    /// Show it anew every second, until interrupted
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    format: Format,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    shards: Vec<ShardRow>,
+    /// Null where the node that knows them does not answer.
+    workers: Option<Vec<WorkerRow>>,
+    totals: Totals,
+}
+
+#[derive(Serialize)]
+struct ShardRow {
+    shard: u16,
+    tag: String,
+    node: Option<String>,
+    owner: Option<String>,
+    generation: Option<u64>,
+    unread: Option<u64>,
+    pending: Option<u64>,
+    oldest_ms: Option<u64>,
+    dead: Option<u64>,
+    applied: Option<String>,
+    last: Option<String>,
+}
+
+#[derive(Serialize)]
+struct WorkerRow {
+    worker: String,
+    heartbeat_ms: u64,
+    shards: usize,
+}
+
+/// Sums over the shards whose node answered.
+#[derive(Serialize, Default)]
+struct Totals {
+    shards: usize,
+    owned: usize,
+    /// Shards whose node did not answer.
+    silent: usize,
+    unread: u64,
+    pending: u64,
+    oldest_ms: Option<u64>,
+    dead: u64,
+}
+
+pub fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
+    block_on(async {
+        let cluster = Cluster::open(context).await?;
+        let shards = shards(&arguments.shard, &cluster.layout)?;
+        let pipes = cluster.pipes();
+        let inspector = Inspector::new(cluster.topology, pipes, cluster.keys, cluster.layout.clone());
+        let mut rounds = interval(REFRESH_INTERVAL);
+        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            rounds.tick().await;
+            let status = inspector.look(&shards, DEADLINE).await;
+            let answer = Answer::new(&cluster.layout, &status);
+            if arguments.watch && output::is_terminal() && !arguments.format.json {
+                clear_screen()?;
+            }
+            if arguments.format.json {
+                output::print_json(&answer)?;
+            } else {
+                print(&answer)?;
+            }
+            status.troubles.iter().for_each(|trouble| eprintln!("heyday: {trouble}"));
+            if !arguments.watch {
+                return Ok(if status.troubles.is_empty() { Exit::Done } else { Exit::Unavailable });
+            }
+        }
+    })
+}
+
+/// These shards, or all of them.
+pub fn shards(numbers: &[u32], layout: &Layout) -> Result<Vec<Shard>, crate::shard::Error> {
+    if numbers.is_empty() {
+        return Ok(layout.shards().collect());
+    }
+    numbers.iter().map(|number| layout.shard(*number)).collect()
+}
+
+impl Answer {
+    fn new(layout: &Layout, status: &Status) -> Answer {
+        let shards: Vec<ShardRow> = status.shards.iter().map(|shard| ShardRow::new(layout, shard)).collect();
+        let owned = |worker: &str| shards.iter().filter(|row| row.owner.as_deref() == Some(worker)).count();
+        let row = |worker: &WorkerStatus| WorkerRow {
+            worker: worker.worker.clone(),
+            heartbeat_ms: milliseconds(worker.heartbeat_age),
+            shards: owned(&worker.worker),
+        };
+        let workers = status.workers.as_ref().map(|workers| workers.iter().map(row).collect());
+        Answer { totals: Totals::of(&shards), workers, shards }
+    }
+}
+
+impl ShardRow {
+    fn new(layout: &Layout, status: &ShardStatus) -> ShardRow {
+        let figures = status.figures.as_ref();
+        let backlog = figures.map(|figures| figures.backlog);
+        ShardRow {
+            shard: status.shard.0,
+            tag: layout.tag(status.shard).to_owned(),
+            node: status.node.as_ref().map(ToString::to_string),
+            owner: figures.and_then(|figures| figures.owner.clone()),
+            generation: figures.map(|figures| figures.generation),
+            unread: backlog.map(|backlog| backlog.unread),
+            pending: backlog.map(|backlog| backlog.pending),
+            oldest_ms: backlog.and_then(|backlog| backlog.oldest_milliseconds),
+            dead: backlog.map(|backlog| backlog.dead_letters),
+            applied: figures.map(|figures| figures.applied.to_string()),
+            last: figures.map(|figures| figures.last.to_string()),
+        }
+    }
+}
+
+impl Totals {
+    fn of(shards: &[ShardRow]) -> Totals {
+        let sum = |field: fn(&ShardRow) -> Option<u64>| shards.iter().filter_map(field).sum();
+        Totals {
+            shards: shards.len(),
+            owned: shards.iter().filter(|row| row.owner.is_some()).count(),
+            silent: shards.iter().filter(|row| row.generation.is_none()).count(),
+            unread: sum(|row| row.unread),
+            pending: sum(|row| row.pending),
+            oldest_ms: shards.iter().filter_map(|row| row.oldest_ms).max(),
+            dead: sum(|row| row.dead),
+        }
+    }
+}
+
+fn print(answer: &Answer) -> std::io::Result<()> {
+    let mut table = output::table(&[
+        "shard",
+        "tag",
+        "node",
+        "owner",
+        "generation",
+        "unread",
+        "pending",
+        "oldest",
+        "dead",
+        "applied",
+        "last",
+    ]);
+    for row in &answer.shards {
+        table.add_row([
+            row.shard.to_string(),
+            row.tag.clone(),
+            shown(row.node.as_ref()),
+            shown(row.owner.as_ref()),
+            shown(row.generation),
+            shown(row.unread),
+            shown(row.pending),
+            shown(row.oldest_ms.map(output::age)),
+            shown(row.dead),
+            shown(row.applied.as_ref()),
+            shown(row.last.as_ref()),
+        ]);
+    }
+    output::right(&mut table, &[0, 4, 5, 6, 7, 8]);
+    output::print_table(&table)?;
+    output::print("\n")?;
+    print_workers(answer.workers.as_deref())?;
+    let Totals { shards, owned, silent, unread, pending, oldest_ms, dead } = &answer.totals;
+    let silent = if *silent > 0 { format!(", {silent} do not answer") } else { String::new() };
+    let oldest = oldest_ms.map_or(String::new(), |oldest| format!(", the oldest for {}", output::age(oldest)));
+    output::print(&format!(
+        "{shards} shards, {owned} owned{silent}; {unread} unread, {pending} pending{oldest}; {dead} dead letters\n"
+    ))
+}
+
+fn print_workers(workers: Option<&[WorkerRow]>) -> std::io::Result<()> {
+    let Some(workers) = workers else {
+        return output::print("workers: unknown\n\n");
+    };
+    if workers.is_empty() {
+        return output::print("no workers\n\n");
+    }
+    let mut table = output::table(&["worker", "heartbeat", "shards"]);
+    for row in workers {
+        table.add_row([row.worker.clone(), format!("{} ago", output::age(row.heartbeat_ms)), row.shards.to_string()]);
+    }
+    output::right(&mut table, &[1, 2]);
+    output::print_table(&table)?;
+    output::print("\n")
+}
+
+fn shown(value: Option<impl ToString>) -> String {
+    value.map_or("-".to_owned(), |value| value.to_string())
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn clear_screen() -> std::io::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(b"\x1b[H\x1b[2J")?;
+    stdout.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::position::{CommitId, EntryId};
+    use crate::redis::ShardFigures;
+    use crate::store::Backlog;
+
+    #[test]
+    fn answer_is_public_and_keeps_its_shape() {
+        let layout = Layout::new(2).unwrap();
+        let figures = ShardFigures {
+            owner: Some("left-1-0".to_owned()),
+            generation: 1_700_000_000_000,
+            last: CommitId::new(1_700_000_000_000, 7),
+            applied: EntryId::new(1_700_000_000_005, 2),
+            backlog: Backlog { unread: 3, pending: 2, oldest_milliseconds: Some(40), dead_letters: 1 },
+        };
+        let node = Some("127.0.0.1:7000".parse().unwrap());
+        let status = Status {
+            shards: vec![
+                ShardStatus { shard: Shard(0), node: node.clone(), figures: Some(figures) },
+                ShardStatus { shard: Shard(1), node, figures: None },
+            ],
+            workers: Some(vec![WorkerStatus {
+                worker: "left-1-0".to_owned(),
+                heartbeat_age: Duration::from_millis(12),
+            }]),
+            troubles: Vec::new(),
+        };
+        insta::assert_json_snapshot!(Answer::new(&layout, &status));
+    }
+}
