@@ -30,6 +30,11 @@ pub const TABLE: [(Exit, u8, &str); 6] = [
     (Exit::Configuration, 78, "the configuration is wrong"),
 ];
 
+/// What the command line asks for makes no sense, as only the command itself can tell.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);
+
 impl Exit {
     /// The exit code for an error: the first cause in its chain that says something decides.
     #[must_use]
@@ -98,7 +103,7 @@ fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     if cause.is::<config::Error>() || cause.is::<admin::Error>() {
         return Some(Exit::Configuration);
     }
-    if cause.is::<Rejection>() || cause.is::<shard::Error>() {
+    if cause.is::<Usage>() || cause.is::<Rejection>() || cause.is::<shard::Error>() {
         return Some(Exit::Usage);
     }
     if let Some(unfit) = cause.downcast_ref::<Unfit>() {

@@ -4,12 +4,14 @@
 
 mod cluster;
 mod config;
+mod dlq;
 pub mod exit;
 mod flags;
 mod init;
 mod keys;
 mod logging;
 pub mod output;
+mod progress;
 mod shard;
 mod status;
 mod worker;
@@ -60,6 +62,7 @@ commands! {
     Worker => worker,
     Shard => shard,
     Status => status,
+    Dlq => dlq,
     Keys => keys,
     Config => config,
 }

@@ -88,6 +88,13 @@ pub fn right(table: &mut Table, columns: &[usize]) {
     }
 }
 
+/// A moment in Unix milliseconds, in UTC: `2026-11-29 19:00:00Z`.
+#[must_use]
+pub fn moment(milliseconds: u64) -> String {
+    let known = i64::try_from(milliseconds).ok().and_then(|at| jiff::Timestamp::from_millisecond(at).ok());
+    known.map_or_else(|| milliseconds.to_string(), |at| at.strftime("%Y-%m-%d %H:%M:%SZ").to_string())
+}
+
 /// A span of time with the two largest units that say something: `40ms`, `2s 500ms`, `3h 5m`.
 #[must_use]
 pub fn age(milliseconds: u64) -> String {

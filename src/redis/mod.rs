@@ -4,6 +4,8 @@
 //! a [`Pipe`] for appends, a [`Subscription`] for signals. What may be sent twice goes over shared clients ([`Nodes`]).
 //! [`Topology`] says which node owns a slot.
 
+#[cfg(feature = "server")]
+pub mod dead_letters;
 mod decode;
 mod encode;
 mod error;

@@ -48,10 +48,6 @@ impl Process {
         Process { child, stdout, stderr }
     }
 
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
     pub fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a process id"));
         nix::sys::signal::kill(pid, signal).expect("the process is there");
@@ -71,12 +67,6 @@ impl Process {
     pub async fn says(&self, part: &str) -> String {
         let said = async || self.stderr().into_iter().find(|line| line.contains(part));
         eventually(PATIENCE, &format!("stderr held {part:?}"), said).await
-    }
-
-    /// Waits until at least `count` lines are on stdout.
-    pub async fn prints(&self, count: usize) -> Vec<String> {
-        let printed = async || Some(self.stdout()).filter(|lines| lines.len() >= count);
-        eventually(PATIENCE, &format!("stdout had {count} lines (stderr: {:?})", self.stderr()), printed).await
     }
 
     /// Waits until it has ended by itself.

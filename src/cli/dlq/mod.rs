@@ -1,0 +1,195 @@
+//! `heyday dlq`: the changes that could not be applied, and what to do with them.
+
+mod list;
+mod remove;
+mod replay;
+mod show;
+mod walk;
+
+use std::io::{IsTerminal, Write};
+
+use super::cluster::Cluster;
+use super::exit::Usage;
+use super::{Context, Exit};
+use crate::position::EntryId;
+use crate::redis::dead_letters::{DeadLetter, DeadLetters};
+use crate::shard::{Layout, Shard};
+use walk::{Filter, Walk};
+
+/// Look through the changes that could not be applied; replay or drop them
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    List(list::Arguments),
+    Show(show::Arguments),
+    Replay(replay::Arguments),
+    Drop(remove::Arguments),
+}
+
+pub fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
+    match arguments.action {
+        Action::List(arguments) => list::run(arguments, context),
+        Action::Show(arguments) => show::run(arguments, context),
+        Action::Replay(arguments) => replay::run(arguments, context),
+        Action::Drop(arguments) => remove::run(arguments, context),
+    }
+}
+
+/// The letters that are to be replayed or dropped.
+#[derive(Debug, clap::Args)]
+struct Selection {
+    /// The shard of the letters named by their ids
+    #[arg(value_name = "SHARD", requires = "ids")]
+    of_shard: Option<u32>,
+    /// Letters as `heyday dlq list` shows them
+    #[arg(value_name = "LETTER", conflicts_with_all = ["shard", "user", "reason", "all"])]
+    ids: Vec<EntryId>,
+    #[command(flatten)]
+    filter: Filter,
+    /// Every dead letter there is
+    #[arg(long)]
+    all: bool,
+    /// At most so many
+    #[arg(long, value_name = "COUNT")]
+    limit: Option<u64>,
+    /// Do not ask first
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Letters to be worked through, in pages.
+struct Chosen {
+    source: Source,
+    limit: u64,
+    /// The most there can be, for a progress bar.
+    count_max: u64,
+}
+
+enum Source {
+    Named(Vec<DeadLetter>),
+    Walked(Walk),
+}
+
+impl Selection {
+    /// Refuses to guess, and asks whoever sits at a terminal; a program says `--yes`.
+    fn confirm(&self, what: &str) -> Result<(), Usage> {
+        if self.ids.is_empty() && !self.all && self.filter.is_empty() {
+            return Err(Usage(
+                "which letters? give SHARD and LETTER, or --shard, --user, --reason or --all".to_owned(),
+            ));
+        }
+        if self.yes {
+            return Ok(());
+        }
+        if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+            return Err(Usage(format!("no terminal to ask on: give --yes to {what} without being asked")));
+        }
+        let mut stderr = std::io::stderr();
+        let chosen = match self.ids.len() {
+            0 if self.all => "every dead letter".to_owned(),
+            0 => "the letters chosen".to_owned(),
+            count => format!("{count} dead letters"),
+        };
+        drop(write!(stderr, "heyday: {what} {chosen}? [y/N] "));
+        let mut answer = String::new();
+        drop(std::io::stdin().read_line(&mut answer));
+        match answer.trim() {
+            "y" | "Y" | "yes" => Ok(()),
+            _ => Err(Usage("nothing done".to_owned())),
+        }
+    }
+
+    async fn choose(self, letters: &DeadLetters, layout: &Layout) -> anyhow::Result<Chosen> {
+        let limit = self.limit.unwrap_or(u64::MAX);
+        if let Some(shard) = self.of_shard {
+            let named = named(letters, layout.shard(shard)?, &self.ids).await?;
+            let count_max = named.len() as u64;
+            return Ok(Chosen { source: Source::Named(named), limit, count_max });
+        }
+        let walk = Walk::start(letters.clone(), layout, self.filter).await?;
+        Ok(Chosen { count_max: walk.count_max().min(limit), source: Source::Walked(walk), limit })
+    }
+}
+
+impl Chosen {
+    /// The next letters, all of one shard; none at the end.
+    async fn next(&mut self) -> anyhow::Result<Option<Vec<DeadLetter>>> {
+        if self.limit == 0 {
+            return Ok(None);
+        }
+        let page = match &mut self.source {
+            Source::Named(letters) => Some(std::mem::take(letters)).filter(|letters| !letters.is_empty()),
+            Source::Walked(walk) => walk.next().await?,
+        };
+        let Some(mut page) = page else { return Ok(None) };
+        page.truncate(usize::try_from(self.limit).unwrap_or(usize::MAX));
+        self.limit -= page.len() as u64;
+        Ok(Some(page))
+    }
+}
+
+async fn named(letters: &DeadLetters, shard: Shard, ids: &[EntryId]) -> anyhow::Result<Vec<DeadLetter>> {
+    let mut found = Vec::new();
+    for id in ids {
+        match letters.get(shard, *id).await? {
+            Some(letter) => found.push(letter),
+            None => return Err(no_such(shard, *id).into()),
+        }
+    }
+    Ok(found)
+}
+
+fn no_such(shard: Shard, id: EntryId) -> Usage {
+    Usage(format!("no dead letter {id} in shard {shard}"))
+}
+
+async fn open(context: &Context) -> anyhow::Result<(DeadLetters, Layout)> {
+    let cluster = Cluster::open(context).await?;
+    let pipes = cluster.pipes();
+    Ok((DeadLetters::new(cluster.topology, pipes, cluster.keys, cluster.layout.clone()), cluster.layout))
+}
+
+/// A field as text: what is no UTF-8, and control characters, as `\xff` and `\n`.
+fn shown(value: &[u8]) -> String {
+    let mut text = String::with_capacity(value.len());
+    for chunk in value.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character {
+                '\\' => text.push_str("\\\\"),
+                character if character.is_control() => text.extend(character.escape_default()),
+                character => text.push(character),
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+    }
+    text
+}
+
+/// The value of a field of the original entry.
+fn field<'a>(letter: &'a DeadLetter, name: &str) -> Option<&'a [u8]> {
+    letter.fields.iter().find(|(field, _)| field == name.as_bytes()).map(|(_, value)| value.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shown;
+
+    #[test]
+    fn any_bytes_can_be_shown_in_one_line() {
+        let cases: [(&[u8], &str); 5] = [
+            (b"1990-05-01", "1990-05-01"),
+            ("Zoë 🎂".as_bytes(), "Zoë 🎂"),
+            (b"a\xffb\xc3", "a\\xffb\\xc3"),
+            (b"two\nlines\x1b[2J", "two\\nlines\\u{1b}[2J"),
+            (b"\\xff", "\\\\xff"),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(shown(bytes), expected);
+        }
+    }
+}
