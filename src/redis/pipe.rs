@@ -241,3 +241,45 @@ async fn until(deadline: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(all(test, feature = "server"))]
+mod tests {
+    use super::*;
+    use crate::local::Ports;
+
+    fn submission(deadline: Instant) -> (Submission, oneshot::Receiver<Result<Vec<Reply>, Error>>) {
+        let mut pipeline = Pipeline::new();
+        pipeline.command("XADD").arg("k").arg("*").arg("f").arg([b'x'; 1000]);
+        let (answer, answered) = oneshot::channel();
+        (Submission { pipeline, deadline, answer }, answered)
+    }
+
+    #[tokio::test]
+    async fn what_is_queued_goes_into_one_write_within_a_bound() {
+        let ports = Ports::reserve().unwrap().unwrap();
+        let node = NodeAddress::new("127.0.0.1", ports.first());
+        let _listener = tokio::net::TcpListener::bind(("127.0.0.1", node.port)).await.unwrap();
+        let silent = ConnectOptions { client_name: None, ..ConnectOptions::default() };
+        let (reader, writer) = Link::connect(&node, &silent).await.unwrap().split().unwrap();
+        let outgoing = Outgoing::default();
+        let reply_timeout = silent.reply_timeout;
+        let mut actor = Actor { node, reply_timeout, reader, writer, outgoing, in_flight: VecDeque::new() };
+
+        let (sender, mut receiver) = mpsc::channel(QUEUED_MAX);
+        let mut callers = Vec::new();
+        for _ in 0..QUEUED_MAX {
+            let (submission, caller) = submission(Instant::now());
+            sender.try_send(submission).unwrap();
+            callers.push(caller);
+        }
+        // Whoever has gone before the write is left out.
+        drop(callers.drain(..10));
+        let first = receiver.recv().await.unwrap();
+        let each = first.pipeline.bytes().len();
+        actor.gather(first, &mut receiver);
+        let expected = WRITE_BYTES_MAX.div_ceil(each);
+        assert_eq!(actor.in_flight.len(), expected);
+        assert_eq!(actor.outgoing.waiting(), expected * each);
+        assert_eq!(receiver.len(), QUEUED_MAX - 10 - expected);
+    }
+}

@@ -103,3 +103,29 @@ impl AsyncWrite for Stream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    /// Whether the options are set is all that shows here: the network that drops packets needs rights a test lacks.
+    #[cfg(feature = "server")]
+    #[tokio::test]
+    async fn a_dead_peer_shows_within_seconds() {
+        use super::*;
+
+        let ports = crate::local::Ports::reserve().unwrap().unwrap();
+        let node = NodeAddress::new("127.0.0.1", ports.first());
+        let _listener = tokio::net::TcpListener::bind(("127.0.0.1", node.port)).await.unwrap();
+        let stream = Stream::connect(&node, &ConnectOptions::default()).await.unwrap();
+        let Stream::Tcp(socket) = stream else { panic!("no TLS was asked for") };
+        assert!(socket.nodelay().unwrap());
+        let socket = SockRef::from(&socket);
+        assert!(socket.keepalive().unwrap());
+        #[cfg(target_os = "linux")]
+        {
+            assert_eq!(socket.tcp_keepalive_time().unwrap(), KEEPALIVE_IDLE);
+            assert_eq!(socket.tcp_keepalive_interval().unwrap(), KEEPALIVE_INTERVAL);
+            assert_eq!(socket.tcp_keepalive_retries().unwrap(), KEEPALIVE_PROBES);
+            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(USER_TIMEOUT));
+        }
+    }
+}

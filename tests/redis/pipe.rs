@@ -69,7 +69,7 @@ async fn what_still_waited_in_the_queue_at_a_cut_was_not_sent() {
     let pipe = Pipe::connect(server.address(), &options).await.expect("a pipe");
     proxy.stall();
     // Far more than all buffers on the way hold: the write gets stuck, and what comes later is not begun.
-    let large = "x".repeat(100_000_000);
+    let large = "x".repeat(20_000_000);
     let submit = |value: &str| {
         let (pipe, commands) = (pipe.clone(), pipeline(&[&["RPUSH", "list", value]]));
         tokio::spawn(async move { pipe.submit(commands).await })

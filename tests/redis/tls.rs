@@ -12,6 +12,7 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 
 use super::{WAIT, pipeline};
 use crate::support::eventually;
+use crate::support::proxy::Proxy;
 use crate::support::single::Single;
 
 const ARGUMENTS: [&str; 15] = [
@@ -91,6 +92,23 @@ async fn links_pipes_subscriptions_and_clients_work_over_tls() {
     let nodes = Nodes::new(Arc::new(topology));
     let read = nodes.read(3300, WAIT, |client| async move { client.get::<String, _>("k:{b}").await });
     assert_eq!(read.await.expect("an answer").len(), large.len());
+}
+
+#[tokio::test]
+async fn the_end_of_a_large_write_is_not_held_back() {
+    let server = server(&["127.0.0.1"], false).await;
+    let proxy = Proxy::start(server.address()).await;
+    let mut options = trusting(server.folder(), None, false);
+    options.address_map.insert(server.address().clone(), proxy.address().clone());
+    options.reply_timeout = WAIT;
+    let pipe = Pipe::connect(server.address(), &options).await.expect("a pipe");
+    proxy.stall();
+    let large = "x".repeat(20_000_000);
+    let echo = tokio::spawn(async move { pipe.submit(pipeline(&[&["ECHO", &large]])).await });
+    eventually(WAIT, "the way to the server was full", async || (proxy.waiting() > 4_000_000).then_some(())).await;
+    proxy.pass();
+    let replies = echo.await.expect("no panic").expect("a reply");
+    assert_eq!(replies[0].as_bytes().expect("ECHO").len(), 20_000_000);
 }
 
 #[tokio::test]

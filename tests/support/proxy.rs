@@ -15,7 +15,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// Bytes held back per direction before the sender is no longer read, as if buffers on the way were full.
-const PENDING_BYTES_MAX: usize = 64 * 1024 * 1024;
+const PENDING_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Room for one read.
+const READ_BYTES: usize = 64 * 1024;
 /// How long the proxy waits for what a test says will come.
 const WAIT: Duration = Duration::from_secs(10);
 
@@ -273,6 +275,7 @@ async fn answers(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, control: &Contro
 
 /// True: nothing more comes from there.
 async fn read(from: &mut ReadHalf<'_>, pending: &mut Vec<u8>) -> bool {
+    pending.reserve(READ_BYTES);
     let read: io::Result<usize> = from.read_buf(pending).await;
     matches!(read, Ok(0) | Err(_))
 }
