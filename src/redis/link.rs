@@ -14,6 +14,7 @@ use super::{
     encode::Pipeline,
     error::Error,
     options::{ConnectOptions, NodeAddress},
+    outgoing::Outgoing,
     reply::Reply,
     stream::{Stream, connect_error},
 };
@@ -90,7 +91,7 @@ impl Link {
     }
 
     /// Gives up strict sequence: both directions on their own, for pipes and subscriptions.
-    pub fn split(self) -> Result<(Reader, Writer), Error> {
+    pub(super) fn split(self) -> Result<(Reader, Writer), Error> {
         let Some(connection) = self.connection else {
             return Err(spent(self.node));
         };
@@ -215,18 +216,9 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Sends the beginning of `bytes` and says how much. Nothing was sent where this future is dropped before it is
-    /// ready.
-    pub async fn write(&mut self, bytes: &[u8]) -> Result<usize, Error> {
-        let written = self.half.write(bytes).await.and_then(|written| match written {
-            0 => Err(io::ErrorKind::WriteZero.into()),
-            written => Ok(written),
-        });
-        written.map_err(|source| Failure::Io(source).on(&self.node, true))
-    }
-
-    pub async fn flush(&mut self) -> Result<(), Error> {
-        self.half.flush().await.map_err(|source| Failure::Io(source).on(&self.node, true))
+    /// Writes on what is going out. Nothing is lost or repeated where this future is dropped before it is ready.
+    pub(super) async fn push(&mut self, outgoing: &mut Outgoing) -> Result<(), Error> {
+        outgoing.push(&mut self.half).await.map_err(|source| Failure::Io(source).on(&self.node, true))
     }
 }
 

@@ -34,7 +34,7 @@ mod topology;
 
 pub use encode::{Command, Pipeline};
 pub use error::Error;
-pub use link::{Link, Reader, Writer};
+pub use link::Link;
 pub use nodes::Nodes;
 pub use options::{AddressError, ConnectOptions, NodeAddress};
 pub use pipe::Pipe;

@@ -1,6 +1,8 @@
 //! Bytes on their way to a node whose answers are read at the same time.
 
-use super::{error::Error, link::Writer};
+use std::io;
+
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 /// A buffer larger than this is not kept for the next use.
 const BUFFER_BYTES_KEPT_MAX: usize = 256 * 1024;
@@ -45,9 +47,13 @@ impl Outgoing {
     }
 
     /// Writes on. Nothing is lost or repeated where this future is dropped before it is ready.
-    pub async fn push(&mut self, writer: &mut Writer) -> Result<(), Error> {
+    pub async fn push(&mut self, writer: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
         if self.waiting() > 0 {
-            self.written += writer.write(&self.buffer[self.written..]).await?;
+            let written = writer.write(&self.buffer[self.written..]).await?;
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            self.written += written;
             self.unflushed = true;
         } else {
             writer.flush().await?;
@@ -59,7 +65,24 @@ impl Outgoing {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, BufWriter};
+
     use super::*;
+
+    #[tokio::test]
+    async fn what_a_layer_below_holds_back_is_pushed_out() {
+        let (near, mut far) = tokio::io::duplex(1024);
+        let mut layer = BufWriter::new(near);
+        let mut outgoing = Outgoing::default();
+        outgoing.add(b"hello");
+        while !outgoing.is_done() {
+            outgoing.push(&mut layer).await.unwrap();
+        }
+        drop(layer);
+        let mut arrived = String::new();
+        far.read_to_string(&mut arrived).await.unwrap();
+        assert_eq!(arrived, "hello");
+    }
 
     #[test]
     fn what_was_added_later_is_unsent_until_its_first_byte_goes() {

@@ -168,7 +168,7 @@ impl Actor {
                     Ok(()) => {}
                     Err(error) => return End::Failed(reason(error)),
                 },
-                pushed = self.outgoing.push(&mut self.writer), if writing => match pushed {
+                pushed = self.writer.push(&mut self.outgoing), if writing => match pushed {
                     Ok(()) => {}
                     Err(error) => return End::Failed(reason(error)),
                 },
@@ -242,7 +242,8 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-#[cfg(all(test, feature = "server"))]
+#[cfg(test)]
+#[cfg(feature = "server")]
 mod tests {
     use super::*;
     use crate::local::Ports;

@@ -126,7 +126,7 @@ impl Subscription {
                         return Ok(event);
                     }
                 }
-                pushed = self.outgoing.push(&mut self.writer), if !self.outgoing.is_done() => pushed?,
+                pushed = self.writer.push(&mut self.outgoing), if !self.outgoing.is_done() => pushed?,
                 () = sleep_until(wake) => self.probe()?,
             }
         }

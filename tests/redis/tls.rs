@@ -95,7 +95,7 @@ async fn links_pipes_subscriptions_and_clients_work_over_tls() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_large_write_is_not_held_back() {
+async fn a_large_write_passes_once_the_way_is_free_again() {
     let server = server(&["127.0.0.1"], false).await;
     let proxy = Proxy::start(server.address()).await;
     let mut options = trusting(server.folder(), None, false);

@@ -1,6 +1,7 @@
 //! Load and commit: all of it, none of it, and never by a fenced owner.
 
 use heyday::error::Disposition;
+use heyday::redis::{Event, Subscription};
 use heyday::reduce::{Op, Plan, UserPlan};
 use heyday::signal::Signal;
 use heyday::store::{Committed, ShardLink, Store};
@@ -82,19 +83,15 @@ async fn the_signal_is_heard_with_the_commit() {
     let entries = link.read(NEW, 10).await.unwrap();
     let (_, commit) = ground.prepare(&mut link, &state, entries).await;
     let node = ground.raw.node().clone();
-    let listener = heyday::redis::Link::connect(&node, ground.store.topology().options()).await.unwrap();
-    let (mut reader, mut writer) = listener.split().unwrap();
-    let mut subscribe = heyday::redis::Pipeline::new();
-    subscribe.push(&["SSUBSCRIBE", push.as_str()]);
-    writer.write(subscribe.bytes()).await.unwrap();
-    writer.flush().await.unwrap();
-    let confirmed = tokio::time::timeout(super::WAIT, reader.next()).await.expect("a confirmation").unwrap();
-    assert_eq!(confirmed.as_array().unwrap()[0].to_str().unwrap(), "ssubscribe");
+    let mut listener = Subscription::connect(&node, ground.store.topology().options()).await.unwrap();
+    listener.subscribe(push.as_str().to_owned());
+    let confirmed = tokio::time::timeout(super::WAIT, listener.next()).await.expect("a confirmation").unwrap();
+    assert!(matches!(confirmed, Event::Subscribed { .. }), "{confirmed:?}");
     link.commit(&commit).await.unwrap();
-    let heard = tokio::time::timeout(super::WAIT, reader.next()).await.expect("a signal").unwrap();
-    let [kind, channel, payload] = heard.as_array().unwrap() else { panic!("{heard:?}") };
-    assert_eq!((kind.to_str().unwrap(), channel.to_str().unwrap()), ("smessage", push.as_str()));
-    assert_eq!(Signal::decode(payload.as_bytes().unwrap()).unwrap(), commit.signal);
+    let heard = tokio::time::timeout(super::WAIT, listener.next()).await.expect("a signal").unwrap();
+    let Event::Message { channel, payload } = heard else { panic!("{heard:?}") };
+    assert_eq!(channel, push.as_str());
+    assert_eq!(Signal::decode(&payload).unwrap(), commit.signal);
 }
 
 #[tokio::test]
