@@ -88,22 +88,27 @@ pub trait Store: Clone + Send + Sync + 'static {
 /// ([`Disposition::is_clean`]) or after a dropped call it is dead: every later call fails.
 pub trait ShardLink: Send + 'static {
     /// Takes the lease where it is free or this worker's already, raises the generation and makes sure that the group
-    /// exists, at the stored position where it was lost. One atomic step.
+    /// exists, at the stored position where it was lost; a stream that was lost is begun anew above that position. The
+    /// generation is above the log's tip too. One atomic step, refused whole when memory is full.
     fn take(&mut self, worker: &WorkerId, ttl: Duration) -> impl Future<Output = Result<Taken, Error>> + Send;
 
     /// Extends the lease; false where it is no longer this worker's. Works when memory is full.
     fn renew(&mut self, worker: &WorkerId, ttl: Duration) -> impl Future<Output = Result<bool, Error>> + Send;
 
-    /// At most `count` entries in stream order.
+    /// At most `count` entries in stream order. Reading a pending entry delivers it once more, unless its body is gone. A
+    /// lost group is an error that says to take up again.
     fn read(&mut self, which: Read, count: usize) -> impl Future<Output = Result<Vec<Entry>, Error>> + Send;
 
-    /// Begins to watch the shard's state, then reads what the plan names.
+    /// Begins to watch the shard's state, forgetting any earlier watch, then reads what the plan names. A user's key of a
+    /// foreign type is [`Disposition::Poison`]; a key of the shard's own never is.
     fn load(&mut self, plan: &Plan) -> impl Future<Output = Result<Loaded, Error>> + Send;
 
-    /// Executes the commit unless the watched state was written since [`ShardLink::load`].
+    /// Executes the commit unless the watched state was written since [`ShardLink::load`], by whomever. Each load serves
+    /// one commit: without a successful load since the last commit, whatever became of that, it is refused.
     fn commit(&mut self, commit: &Commit) -> impl Future<Output = Result<Committed, Error>> + Send;
 
-    /// Removes entries that no group needs and that are older than `retention`; answers how many.
+    /// Removes entries that no group needs and that are older than `retention`; answers how many. Of very many, a part.
+    /// Nothing is removed while the workers' group is lost. Works when memory is full.
     fn trim(&mut self, retention: Duration) -> impl Future<Output = Result<u64, Error>> + Send;
 
     /// What waits in the shard now.

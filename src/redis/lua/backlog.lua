@@ -6,34 +6,32 @@
 -- Where Redis cannot tell how many entries are unread, as many are counted; of more, all the stream holds pass for unread.
 local COUNTED_MAX = 100
 
-local dead = redis.call('XLEN', KEYS[3])
-if redis.call('EXISTS', KEYS[1]) == 0 then
-    return {0, 0, false, dead}
+local delivered, pending, lag
+if redis.call('EXISTS', KEYS[1]) == 1 then
+    for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+        local fields = {}
+        for at = 1, #group, 2 do
+            fields[group[at]] = group[at + 1]
+        end
+        if fields['name'] == ARGV[1] then
+            delivered, pending, lag = fields['last-delivered-id'], fields['pending'], fields['lag']
+        end
+    end
+end
+if not delivered then
+    return redis.error_reply('NOGROUP No such key ' .. KEYS[1] .. ' or consumer group ' .. ARGV[1])
 end
 
 local function after(id, count)
     return redis.call('XRANGE', KEYS[1], '(' .. id, '+', 'COUNT', count)
 end
 
-local applied = redis.call('HGET', KEYS[2], 'applied') or '0-0'
 local oldest = false
-local first = after(applied, 1)[1]
+local first = after(redis.call('HGET', KEYS[2], 'applied') or '0-0', 1)[1]
 if first then
     local time = redis.call('TIME')
     local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
     oldest = math.max(now - tonumber(string.match(first[1], '^%d+')), 0)
-end
-
--- A lost group is recreated at the applied position.
-local delivered, pending, lag = applied, 0, false
-for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
-    local fields = {}
-    for at = 1, #group, 2 do
-        fields[group[at]] = group[at + 1]
-    end
-    if fields['name'] == ARGV[1] then
-        delivered, pending, lag = fields['last-delivered-id'], fields['pending'], fields['lag']
-    end
 end
 
 local unread = 0
@@ -46,4 +44,4 @@ if #after(delivered, 1) > 0 then
     end
     unread = math.max(lag, 1)
 end
-return {unread, pending, oldest, dead}
+return {unread, pending, oldest, redis.call('XLEN', KEYS[3])}

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use crate::change::UserId;
 use crate::key::{CONSUMER, GROUP, ShardKeys};
+use crate::position::EntryId;
 use crate::redis::Pipeline;
 use crate::reduce::{Commit, Op, PRUNE_SAMPLE, Plan, UserPlan};
 use crate::store::Read;
 
 /// The value of a remembered event id: it being there says all.
-const SEEN: &str = "1";
+const SEEN: &str = "";
 
-/// Reads entries; pending ones together with how often each was delivered.
+/// Reads entries; pending ones together with who holds each and how often it was delivered.
 pub(super) fn read(pipeline: &mut Pipeline, keys: &ShardKeys, which: Read, count: usize) {
     let (changes, count) = (keys.changes.as_bytes(), count as u64);
     let mut command = pipeline.command("XREADGROUP");
@@ -21,7 +22,7 @@ pub(super) fn read(pipeline: &mut Pipeline, keys: &ShardKeys, which: Read, count
             command.arg("STREAMS").arg(changes).arg("0");
             drop(command);
             let mut command = pipeline.command("XPENDING");
-            command.arg(changes).arg(GROUP).arg("-").arg("+").arg_u64(count).arg(CONSUMER);
+            command.arg(changes).arg(GROUP).arg("-").arg("+").arg_u64(count);
         }
         Read::New { block } => {
             // To Redis, zero means for ever.
@@ -31,6 +32,16 @@ pub(super) fn read(pipeline: &mut Pipeline, keys: &ShardKeys, which: Read, count
             command.arg("STREAMS").arg(changes).arg(">");
         }
     }
+}
+
+/// Makes entries the owner's that somebody read from the workers' group under another name.
+pub(super) fn claim(pipeline: &mut Pipeline, keys: &ShardKeys, strays: &[EntryId]) {
+    let mut command = pipeline.command("XCLAIM");
+    command.arg(keys.changes.as_bytes()).arg(GROUP).arg(CONSUMER).arg("0");
+    for id in strays {
+        command.arg_position(id.milliseconds, id.sequence);
+    }
+    command.arg("JUSTID");
 }
 
 /// Watches the state, then reads everything that the plan names, in the order in which [`super::load`] takes the answers.

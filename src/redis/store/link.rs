@@ -67,6 +67,25 @@ impl RedisLink {
         Ok(reply)
     }
 
+    async fn read_pending(&mut self, count: usize) -> Result<Vec<Entry>, store::Error> {
+        loop {
+            encode::read(&mut self.pipeline, &self.keys, Read::Pending, count);
+            let mut replies = self.request("read", self.reply_timeout()).await?.into_iter();
+            let mut next = || replies.next().unwrap_or(Reply::Null);
+            let read = read::entries(next()).and_then(|entries| Ok((entries, read::pending(&next())?)));
+            let (mut entries, pending) = read.map_err(|error| self.failed("read", &error))?;
+            let strays: Vec<_> = pending.iter().filter(|row| row.stray).map(|row| row.id).collect();
+            if strays.is_empty() {
+                read::count_deliveries(&mut entries, pending);
+                return Ok(entries);
+            }
+            // Nobody else will ever acknowledge them, and what is older than the owner's own holds the shard up.
+            encode::claim(&mut self.pipeline, &self.keys, &strays);
+            let claimed = self.request("claim", self.reply_timeout()).await?.pop().unwrap_or(Reply::Null);
+            claimed.checked().map_err(|error| self.failed("claim", &error))?;
+        }
+    }
+
     /// After an answer that leaves open what happened, nothing more is said on this link.
     fn failed(&mut self, asked: impl Display, error: &Error) -> store::Error {
         if !error.disposition().is_clean() {
@@ -97,20 +116,16 @@ impl ShardLink for RedisLink {
     }
 
     async fn read(&mut self, which: Read, count: usize) -> Result<Vec<Entry>, store::Error> {
-        encode::read(&mut self.pipeline, &self.keys, which, count);
-        let deadline = match which {
-            Read::Pending => self.reply_timeout(),
-            // An earlier one would leave an entry that comes late with nobody.
-            Read::New { block } => block + self.reply_timeout(),
-        };
-        let mut replies = self.request("read", deadline).await?.into_iter();
-        let entries = read::entries(replies.next().unwrap_or(Reply::Null)).and_then(|mut entries| {
-            if let Some(pending) = replies.next() {
-                read::count_deliveries(&mut entries, &pending)?;
+        match which {
+            Read::Pending => self.read_pending(count).await,
+            Read::New { block } => {
+                encode::read(&mut self.pipeline, &self.keys, which, count);
+                // An earlier deadline would leave an entry that comes late with nobody.
+                let mut replies = self.request("read", block + self.reply_timeout()).await?;
+                let entries = read::entries(replies.pop().unwrap_or(Reply::Null));
+                entries.map_err(|error| self.failed("read", &error))
             }
-            Ok(entries)
-        });
-        entries.map_err(|error| self.failed("read", &error))
+        }
     }
 
     async fn load(&mut self, plan: &Plan) -> Result<Loaded, store::Error> {

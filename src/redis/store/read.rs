@@ -1,5 +1,6 @@
 //! Entries of the stream as XREADGROUP gives them, and how many there are.
 
+use crate::key::CONSUMER;
 use crate::position::EntryId;
 use crate::redis::{Error, Reply};
 use crate::reduce::Entry;
@@ -17,25 +18,36 @@ pub(super) fn entries(reply: Reply) -> Result<Vec<Entry>, Error> {
     entries.into_array()?.into_iter().map(entry).collect()
 }
 
-/// Puts how often each entry was delivered, as XPENDING lists it in the same order, beside the entries.
-pub(super) fn count_deliveries(entries: &mut [Entry], pending: &Reply) -> Result<(), Error> {
-    let mut rows = Vec::new();
-    for row in pending.as_array()? {
+/// A delivered entry as XPENDING lists it.
+pub(super) struct Pending {
+    pub id: EntryId,
+    /// Whether somebody else than the owner holds it.
+    pub stray: bool,
+    deliveries: u64,
+}
+
+pub(super) fn pending(reply: &Reply) -> Result<Vec<Pending>, Error> {
+    let row = |row: &Reply| {
         let row = row.as_array()?;
-        let [id, _, _, deliveries] = row else {
+        let [id, consumer, _, deliveries] = row else {
             return Err(Error::protocol("id, consumer, idle time and count", format!("{} values", row.len())));
         };
-        rows.push((position(id)?, deliveries.as_u64()?));
-    }
-    let mut rows = rows.into_iter().peekable();
+        let stray = consumer.as_bytes()? != CONSUMER.as_bytes();
+        Ok(Pending { id: position(id)?, stray, deliveries: deliveries.as_u64()? })
+    };
+    reply.as_array()?.iter().map(row).collect()
+}
+
+/// Puts how often each entry was delivered beside the entries; both are in stream order.
+pub(super) fn count_deliveries(entries: &mut [Entry], pending: Vec<Pending>) {
+    let mut rows = pending.into_iter().peekable();
     for entry in entries {
-        while rows.next_if(|(id, _)| *id < entry.id).is_some() {}
+        while rows.next_if(|row| row.id < entry.id).is_some() {}
         // One that was acknowledged in between is not in the list.
-        if let Some((_, deliveries)) = rows.next_if(|(id, _)| *id == entry.id) {
-            entry.deliveries = deliveries.max(1);
+        if let Some(row) = rows.next_if(|row| row.id == entry.id) {
+            entry.deliveries = row.deliveries.max(1);
         }
     }
-    Ok(())
 }
 
 /// What `backlog.lua` answers.

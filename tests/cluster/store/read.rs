@@ -62,6 +62,21 @@ async fn pending_entries_that_were_trimmed_come_without_fields() {
 }
 
 #[tokio::test]
+async fn entries_that_somebody_read_under_another_name_come_back_in_order() {
+    let mut ground = Ground::shared().await;
+    let changes = ground.keys.changes.clone();
+    let (mut link, _) = ground.owner("a").await;
+    let appended = [ground.add("1", "2").await, ground.add("1", "3").await, ground.add("1", "4").await];
+    let stray = ["XREADGROUP", "GROUP", "heyday", "me", "COUNT", "1", "STREAMS", changes.as_str(), ">"];
+    link.read(NEW, 1).await.unwrap();
+    ground.command(&stray).await.checked().unwrap();
+    assert_eq!(ids(&link.read(NEW, 10).await.unwrap()), appended[2..]);
+    let pending = link.read(Read::Pending, 10).await.unwrap();
+    assert_eq!(ids(&pending), appended);
+    assert!(pending.iter().all(|entry| entry.fields.is_some()));
+}
+
+#[tokio::test]
 async fn a_destroyed_group_is_recreated_at_the_applied_position() {
     let mut ground = Ground::shared().await;
     let changes = ground.keys.changes.clone();
@@ -83,6 +98,7 @@ async fn a_destroyed_group_is_recreated_at_the_applied_position() {
     refused(result, Disposition::Refresh, &["NOGROUP", "read"]);
     refused(link.read(Read::Pending, 10).await, Disposition::Refresh, &["NOGROUP"]);
     refused(link.load(&Default::default()).await, Disposition::Refresh, &["NOGROUP", changes.as_str()]);
+    refused(link.backlog().await, Disposition::Refresh, &["NOGROUP", changes.as_str()]);
 
     mine(link.take(&id("a"), TTL).await.expect("the same link"));
     assert_eq!(ids(&link.read(NEW, 10).await.unwrap()), [unread], "what is applied is not read again");
