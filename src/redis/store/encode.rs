@@ -12,6 +12,11 @@ use crate::store::Read;
 /// The value of a remembered event id: it being there says all.
 const SEEN: &str = "";
 
+/// Sends the signal. It is a script because an EXEC with a bare SPUBLISH in it is executed by newer servers without a look
+/// at which of its keys a migrating slot has already given away (Redis from 8.0; Valkey from 8.0, and Valkey 9 does not
+/// look when commands are queued either), and so would write them a second time. Short, as it travels with every commit.
+const PUBLISH: &str = "return redis.call('SPUBLISH',ARGV[1],ARGV[2])";
+
 /// Reads entries; pending ones together with who holds each and how often it was delivered.
 pub(super) fn read(pipeline: &mut Pipeline, keys: &ShardKeys, which: Read, count: usize) {
     let (changes, count) = (keys.changes.as_bytes(), count as u64);
@@ -122,7 +127,9 @@ pub(super) fn commit(pipeline: &mut Pipeline, keys: &ShardKeys, commit: &Commit)
     command.arg("dead").arg_u64(state.counts.dead);
     command.arg("skipped").arg_u64(state.counts.skipped);
     drop(command);
-    pipeline.command("SPUBLISH").arg(keys.push.as_bytes()).arg(&payload);
+    let mut command = pipeline.command("EVAL");
+    command.arg(PUBLISH).arg("1").arg(keys.state.as_bytes()).arg(keys.push.as_bytes()).arg(&payload);
+    drop(command);
     pipeline.command("EXEC");
 }
 

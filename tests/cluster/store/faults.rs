@@ -51,11 +51,13 @@ async fn cluster_own_slot_on_its_way_is_waited_for() {
     ground.add("42", "77").await;
     let entries = link.read(NEW, 10).await.unwrap();
     let (_, commit) = ground.prepare(&mut link, &state, entries.clone()).await;
-    let target = ground.store.topology().primaries().into_iter().find(|node| node.address != *ground.raw.node());
-    ground.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target.unwrap().id]).await.checked().unwrap();
+    let target =
+        ground.store.topology().primaries().into_iter().find(|node| node.address != *ground.raw.node()).unwrap();
+    ground.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target.id]).await.checked().unwrap();
 
     // The log is not there yet, so that it might be on the other side.
-    refused(link.commit(&commit).await, Disposition::Retry, &["ASK", "commit: "]);
+    refused(link.commit(&commit).await, Disposition::Retry, &["shard 1: commit: "]);
+    assert!(!ground.exists_here(&ground.keys.birthdays(&"42".parse().unwrap())).await);
     assert!(link.renew(&id("a"), TTL).await.unwrap());
     let plan = Plan { producers: vec!["p".to_owned()], ..Plan::default() };
     refused(link.load(&plan).await, Disposition::Retry, &["ASK", ground.keys.producers.as_str()]);
@@ -64,6 +66,18 @@ async fn cluster_own_slot_on_its_way_is_waited_for() {
     ground.command(&["CLUSTER", "SETSLOT", &slot, "STABLE"]).await.checked().unwrap();
     let (_, commit) = ground.prepare(&mut link, &state, entries).await;
     assert_eq!(link.commit(&commit).await.unwrap(), DONE);
+
+    // Now all that the next commit touches is here, until one key of it has gone.
+    ground.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target.id]).await.checked().unwrap();
+    ground.add("42", "78").await;
+    let state = ground.settle(&mut link, &commit.state).await;
+    ground.add("42", "79").await;
+    let entries = link.read(NEW, 10).await.unwrap();
+    let (_, commit) = ground.prepare(&mut link, &state, entries).await;
+    let log = ground.keys.log.clone();
+    ground.command(&["DEL", log.as_str()]).await.checked().unwrap();
+    refused(link.commit(&commit).await, Disposition::Retry, &["shard 1: commit: "]);
+    assert!(!ground.exists_here(&log).await);
 }
 
 #[tokio::test]

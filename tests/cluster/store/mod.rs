@@ -79,6 +79,13 @@ impl Ground {
         self.number(&["EXISTS", key.as_str()]).await == 1
     }
 
+    /// Also where its slot is on its way.
+    async fn exists_here(&mut self, key: &Key) -> bool {
+        let slot = key.slot().to_string();
+        let keys = self.command(&["CLUSTER", "GETKEYSINSLOT", &slot, "1000"]).await;
+        keys.as_array().expect("keys").iter().any(|name| name.to_str().is_ok_and(|name| name == key.as_str()))
+    }
+
     /// Appends an `add` as any writer does; answers the entry's id.
     async fn add(&mut self, user: &str, friend: &str) -> String {
         self.append(&["type", "add", "user", user, "friend", friend, "birthday", "1990-05-01"]).await
