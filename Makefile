@@ -28,7 +28,7 @@ test: prepare ## everything CI checks: format, lints, light build, documentation
 	@tools/light
 	@cargo clippy $(LOCKED) --no-default-features --lib -- -D warnings
 	@echo "== documentation"
-	@RUSTDOCFLAGS="-D warnings" cargo doc $(LOCKED) --no-deps --lib
+	@RUSTDOCFLAGS="-D warnings" cargo doc $(LOCKED) --no-deps --lib --features testing
 	@echo "== documentation examples"
 	@cargo test $(LOCKED) --doc
 	@echo "== tests"
