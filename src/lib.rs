@@ -31,6 +31,8 @@ pub mod redis;
 pub mod store;
 pub mod task;
 
+pub mod client;
+
 #[cfg(feature = "server")]
 pub mod admin;
 #[cfg(feature = "server")]

@@ -4,6 +4,7 @@
 //! a [`Pipe`] for appends, a [`Subscription`] for signals. What may be sent twice goes over shared clients ([`Nodes`]).
 //! [`Topology`] says which node owns a slot.
 
+pub mod append;
 #[cfg(feature = "server")]
 pub mod dead_letters;
 mod decode;
@@ -11,6 +12,7 @@ mod encode;
 mod error;
 pub mod layout;
 mod link;
+pub mod log;
 mod nodes;
 mod options;
 mod outgoing;
@@ -31,6 +33,7 @@ mod store;
 mod stream;
 mod tls;
 mod topology;
+pub mod views;
 
 pub use encode::{Command, Pipeline};
 pub use error::Error;
@@ -46,4 +49,4 @@ pub use status::{Inspector, ShardFigures, ShardStatus, Status, UNREAD_COUNTED_MA
 #[cfg(feature = "server")]
 pub use store::{RedisLink, RedisStore};
 pub use tls::{Tls, TlsOptions};
-pub use topology::{Node, SLOTS, Table, Topology};
+pub use topology::{Node, SLOTS, Table, Topology, endpoint_address};

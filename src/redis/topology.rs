@@ -269,7 +269,7 @@ fn unreachable(mut failures: Vec<(NodeAddress, Error)>) -> Error {
 }
 
 /// `host:port` as redirects write it: IPv6 without brackets, and no host for the node that was asked.
-pub(super) fn endpoint_address(endpoint: &str, asked: &NodeAddress) -> Option<NodeAddress> {
+pub fn endpoint_address(endpoint: &str, asked: &NodeAddress) -> Option<NodeAddress> {
     let (host, port) = endpoint.rsplit_once(':')?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let port = port.parse().ok()?;

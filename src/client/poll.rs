@@ -1,0 +1,143 @@
+//! Reading the logs: what no signal told, a log does. One task for each node that owns shards.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::backoff::Backoff;
+use super::session::{Cell, Reading, Session};
+use crate::error::{Disposition, ServerCode, ServerError};
+use crate::key::Key;
+use crate::position::CommitId;
+use crate::redis::log::{after, tips};
+use crate::redis::{self, NodeAddress, endpoint_address};
+
+/// Logs whose tips are read in one pipeline.
+const TIPS_MAX: usize = 256;
+/// Logs whose entries are read in one pipeline, and entries of each: together they bound the answer.
+const READS_MAX: usize = 16;
+const ENTRIES_MAX: usize = 64;
+/// Between two tries while the node does not answer.
+const WAIT_SHORTEST: Duration = Duration::from_millis(50);
+const WAIT_LONGEST: Duration = Duration::from_secs(1);
+
+/// Reads the logs of the shards that live on `node` whenever they are due, as long as any does.
+pub(super) async fn run(session: Arc<Session>, node: NodeAddress, is_over: impl Fn() -> bool) {
+    let mut backoff = Backoff::new(WAIT_SHORTEST, WAIT_LONGEST);
+    let (mut wake, mut topology) = (session.wake.subscribe(), session.hub.topology().changes());
+    loop {
+        // Whatever changes from here on is seen by `changed`.
+        wake.borrow_and_update();
+        topology.borrow_and_update();
+        let here = session.cells_on(&node);
+        if here.is_empty() {
+            if is_over() {
+                return;
+            }
+            continue;
+        }
+        let now = Instant::now();
+        let due: Vec<&Cell> = here.iter().copied().filter(|cell| cell.next() <= now).take(TIPS_MAX).collect();
+        if due.is_empty() {
+            let next = here.iter().map(|cell| cell.next()).min().unwrap_or(now);
+            tokio::select! {
+                biased;
+                _ = wake.changed() => {}
+                _ = topology.changed() => {}
+                () = sleep_until(next) => {}
+            }
+            continue;
+        }
+        due.iter().for_each(|cell| session.plan_next(cell));
+        match (Round { session: &session, node: &node, asking: false }).run_all(due).await {
+            Ok(()) => backoff.reset(),
+            Err(error) => {
+                tracing::debug!(%node, %error, "logs cannot be read");
+                session.stale.notify_one();
+                sleep(backoff.wait()).await;
+            }
+        }
+    }
+}
+
+/// One look at some logs of one node.
+struct Round<'a> {
+    session: &'a Session,
+    node: &'a NodeAddress,
+    /// Whether this node is only about to take the slots over.
+    asking: bool,
+}
+
+/// Logs that have gone to another node already, while their slot still moves.
+type Arrived<'a> = BTreeMap<NodeAddress, Vec<&'a Cell>>;
+
+impl Round<'_> {
+    async fn run_all(&self, cells: Vec<&Cell>) -> Result<(), redis::Error> {
+        for (node, cells) in self.run(cells).await? {
+            // Once is enough: where these have moved on again, the next round finds them.
+            Round { session: self.session, node: &node, asking: true }.run(cells).await?;
+        }
+        Ok(())
+    }
+
+    async fn run<'a>(&self, cells: Vec<&'a Cell>) -> Result<Arrived<'a>, redis::Error> {
+        let mut arrived = Arrived::new();
+        let mut positions = Vec::with_capacity(cells.len());
+        for cell in &cells {
+            positions.push(self.session.position(cell).await);
+        }
+        let logs: Vec<&Key> = cells.iter().map(|cell| &cell.keys.log).collect();
+        let pipe = self.session.hub.pipes().get(self.node).await?;
+        let mut behind = Vec::new();
+        for ((cell, position), answer) in cells.into_iter().zip(positions).zip(tips(&pipe, &logs, self.asking).await?) {
+            match (answer, position) {
+                (Ok(tip), Some(position)) if tip > position => behind.push((cell, position, tip)),
+                (Ok(tip), after) => {
+                    self.session.read(cell, Reading { after, tip, entries: Vec::new() }).await;
+                }
+                (Err(error), _) => self.refused(cell, &error, &mut arrived),
+            }
+        }
+        for some in behind.chunks(READS_MAX) {
+            let reads: Vec<_> = some.iter().map(|(cell, position, _)| (&cell.keys.log, *position)).collect();
+            let answers = after(&pipe, &reads, ENTRIES_MAX, self.asking).await?;
+            for ((cell, position, tip), answer) in some.iter().zip(answers) {
+                match answer {
+                    Ok(entries) => self.take(cell, *position, *tip, entries).await,
+                    Err(error) => self.refused(cell, &error, &mut arrived),
+                }
+            }
+        }
+        Ok(arrived)
+    }
+
+    async fn take(&self, cell: &Cell, position: CommitId, tip: CommitId, entries: Vec<redis::log::LogEntry>) {
+        let more = entries.len() == ENTRIES_MAX;
+        self.session.read(cell, Reading { after: Some(position), tip, entries }).await;
+        if more {
+            self.session.hurry(cell);
+        }
+    }
+
+    fn refused<'a>(&self, cell: &'a Cell, error: &ServerError, arrived: &mut Arrived<'a>) {
+        match &error.code {
+            ServerCode::Moved { slot, endpoint } => {
+                self.session.hub.topology().learn_moved(*slot, endpoint, self.node);
+                self.session.hurry(cell);
+            }
+            ServerCode::Ask { endpoint, .. } if !self.asking => {
+                if let Some(node) = endpoint_address(endpoint, self.node) {
+                    arrived.entry(node).or_default().push(cell);
+                }
+            }
+            _ => {
+                tracing::debug!(shard = %cell.keys.shard, node = %self.node, %error, "a log cannot be read");
+                if error.disposition() == Disposition::Refresh {
+                    self.session.stale.notify_one();
+                }
+            }
+        }
+    }
+}
