@@ -80,10 +80,7 @@ impl Hub {
     /// # Errors
     ///
     /// Where the options name a shard that the layout does not have.
-    pub async fn subscribe(
-        &self,
-        options: subscriber::Options,
-    ) -> Result<subscriber::Subscriber, subscriber::Error> {
+    pub async fn subscribe(&self, options: subscriber::Options) -> Result<subscriber::Subscriber, subscriber::Error> {
         subscriber::Subscriber::start(self.clone(), options).await
     }
 

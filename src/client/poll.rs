@@ -51,10 +51,11 @@ pub(super) async fn run(session: Arc<Session>, node: NodeAddress, is_over: impl 
             continue;
         }
         due.iter().for_each(|cell| session.plan_next(cell));
-        match (Round { session: &session, node: &node, asking: false }).run_all(due).await {
+        match (Round { session: &session, node: &node, asking: false }).run_all(due.clone()).await {
             Ok(()) => backoff.reset(),
             Err(error) => {
                 tracing::debug!(%node, %error, "logs cannot be read");
+                due.iter().for_each(|cell| session.plan_again(cell));
                 session.stale.notify_one();
                 sleep(backoff.wait()).await;
             }
@@ -134,6 +135,7 @@ impl Round<'_> {
             }
             _ => {
                 tracing::debug!(shard = %cell.keys.shard, node = %self.node, %error, "a log cannot be read");
+                self.session.plan_again(cell);
                 if error.disposition() == Disposition::Refresh {
                     self.session.stale.notify_one();
                 }

@@ -25,11 +25,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options {
-            timeout: Duration::from_secs(2),
-            fresh_within: Duration::from_secs(5),
-            calendar: Calendar::default(),
-        }
+        Options { timeout: Duration::from_secs(2), fresh_within: Duration::from_secs(5), calendar: Calendar::default() }
     }
 }
 
@@ -236,7 +232,10 @@ mod tests {
             assert_eq!((view.state, view.freshness), (state, Duration::from_millis(freshness)), "{unapplied:?}");
         }
         let cold = read(&[], &[], Some(NOW - 60_000));
-        assert_eq!((cold.state, cold.profile, cold.freshness), (State::Cold, Profile::default(), Duration::from_secs(60)));
+        assert_eq!(
+            (cold.state, cold.profile, cold.freshness),
+            (State::Cold, Profile::default(), Duration::from_secs(60))
+        );
     }
 
     #[test]

@@ -93,7 +93,8 @@ impl Session {
 
     /// The shards that live on a node now.
     pub fn cells_on(&self, node: &NodeAddress) -> Vec<&Cell> {
-        let owner = |cell: &&Cell| self.hub.topology().node_of(cell.keys.slot).is_ok_and(|owner| owner.address == *node);
+        let owner =
+            |cell: &&Cell| self.hub.topology().node_of(cell.keys.slot).is_ok_and(|owner| owner.address == *node);
         self.cells.iter().filter(owner).collect()
     }
 
@@ -190,6 +191,13 @@ impl Session {
             None => self.options.poll_interval_degraded,
         };
         schedule.next = Instant::now() + interval;
+    }
+
+    /// The log could not be read: not long until the next try, however well signals are heard.
+    pub fn plan_again(&self, cell: &Cell) {
+        let again = Instant::now() + self.options.poll_interval_degraded;
+        let mut schedule = cell.schedule();
+        schedule.next = schedule.next.min(again);
     }
 
     /// The caller may be slow: then everybody waits here, holding one shard each.

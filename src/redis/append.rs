@@ -138,7 +138,10 @@ mod tests {
 
     fn text(pipeline: &Pipeline) -> Vec<String> {
         let text = String::from_utf8(pipeline.bytes().to_vec()).unwrap();
-        text.split("\r\n").filter(|line| line.bytes().all(|byte| byte.is_ascii_uppercase())).map(str::to_owned).collect()
+        text.split("\r\n")
+            .filter(|line| line.bytes().all(|byte| byte.is_ascii_uppercase()))
+            .map(str::to_owned)
+            .collect()
     }
 
     fn bytes(text: &'static str) -> Reply {

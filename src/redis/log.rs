@@ -99,7 +99,8 @@ mod tests {
 
     #[test]
     fn entries_carry_their_commit_and_their_signal() {
-        let told = Reply::Array(vec![bytes("7-1"), Reply::Array(vec![bytes("x"), bytes("y"), bytes("s"), bytes("abc")])]);
+        let told =
+            Reply::Array(vec![bytes("7-1"), Reply::Array(vec![bytes("x"), bytes("y"), bytes("s"), bytes("abc")])]);
         let bare = Reply::Array(vec![bytes("7-2"), Reply::Array(vec![bytes("x"), bytes("y")])]);
         let expected = vec![(CommitId::new(7, 1), Some(Bytes::from("abc"))), (CommitId::new(7, 2), None)];
         assert_eq!(entries(&Reply::Array(vec![told, bare])).unwrap(), expected);

@@ -10,8 +10,8 @@ use fred::interfaces::{ClientLike, HashesInterface, StreamsInterface};
 use fred::types::{CustomCommand, Value};
 use tokio::time::Instant;
 
-use super::{encode::Pipeline, error::Error, nodes::Nodes, options::NodeAddress, pipes::Pipes, reply::Reply};
 use super::topology::endpoint_address;
+use super::{encode::Pipeline, error::Error, nodes::Nodes, options::NodeAddress, pipes::Pipes, reply::Reply};
 use crate::change::UserId;
 use crate::error::{ServerCode, ServerError};
 use crate::key::{Key, ShardKeys};
@@ -121,8 +121,8 @@ impl Source<'_> {
             .await?;
         if let Some(endpoint) = replies.iter().find_map(asked) {
             let owner = self.nodes.topology().node_of(self.slot)?;
-            let node = endpoint_address(endpoint, &owner.address)
-                .ok_or_else(|| Error::protocol("an address", endpoint))?;
+            let node =
+                endpoint_address(endpoint, &owner.address).ok_or_else(|| Error::protocol("an address", endpoint))?;
             self.ask_arrived(&node, queries, &mut replies).await?;
         }
         replies.try_into().map_err(|_| Error::protocol("an answer to each query", "another number"))

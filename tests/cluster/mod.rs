@@ -1,4 +1,8 @@
 //! Tests against a real cluster.
 
+mod client;
+mod reader;
 mod store;
+mod subscriber;
 mod topology;
+mod writer;
