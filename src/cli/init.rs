@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::cluster::{block_on, layout_error, reach};
+use super::cluster::{block_on, reach};
 use super::output::{self, Format};
 use super::{Context, Exit};
 use crate::redis::layout::create_layout;
@@ -30,7 +30,7 @@ struct Answer {
 pub fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
     let answer = block_on(async {
         let (topology, keys) = reach(context).await?;
-        let (layout, created) = create_layout(&topology, &keys, arguments.shards).await.map_err(layout_error)?;
+        let (layout, created) = create_layout(&topology, &keys, arguments.shards).await?;
         Ok(Answer { key: keys.layout().to_string(), shards: layout.count(), created })
     })?;
     if arguments.format.json {

@@ -3,10 +3,12 @@
 mod config;
 mod dlq;
 mod keys;
+mod read;
 mod refusals;
 mod setup;
 mod stage;
 mod usage;
+mod write;
 
 use std::process::{Command, Output};
 
