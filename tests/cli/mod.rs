@@ -3,6 +3,7 @@
 mod config;
 mod dlq;
 mod keys;
+mod outages;
 mod read;
 mod refusals;
 mod setup;
