@@ -37,7 +37,7 @@ pub fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
         output::print_json(&answer)?;
     } else {
         let what = if answer.created { "created" } else { "already there" };
-        output::print(&format!("{}: {} shards, {what}\n", answer.key, answer.shards))?;
+        output::print(&format!("{}: {}, {what}\n", answer.key, output::counted(answer.shards.into(), "shard")))?;
     }
     Ok(Exit::Done)
 }

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use super::cluster::Cluster;
 use super::signals::Signals;
-use super::{Context, Exit};
+use super::{Context, Exit, output};
 use crate::admin::{Admin, Shown};
 use crate::config::{Config, Preflight};
 use crate::lease::WorkerId;
@@ -60,7 +60,8 @@ async fn work(context: &Context) -> anyhow::Result<Exit> {
     metrics.health().report(Readiness { preflight_passed: true, ..Readiness::default() });
     let admin = start_admin(config, &metrics, &name)?;
     let address = admin.as_ref().map_or("off".to_owned(), |admin| format!("http://{}", admin.address()));
-    eprintln!("heyday worker {name}: {} shards, admin {address}", cluster.layout.count());
+    let shards = output::counted(cluster.layout.count().into(), "shard");
+    eprintln!("heyday worker {name}: {shards}, admin {address}");
 
     let topology = cluster.topology.clone();
     task::spawn("topology", async move { topology.keep_fresh().await });

@@ -12,7 +12,7 @@ use super::tally::Tally;
 use super::{OnError, record};
 use crate::cli::exit::Usage;
 use crate::cli::signals::Signals;
-use crate::cli::{Context, Exit, cluster, progress};
+use crate::cli::{Context, Exit, cluster, output, progress};
 use crate::client::Writer;
 use crate::client::writer::{self, Receipt};
 
@@ -180,11 +180,7 @@ fn tell(tally: &Tally, took: Duration, stopped: Stopped) {
         eprintln!("heyday: {failure}");
     }
     tally.troubles().iter().for_each(|trouble| eprintln!("heyday: {trouble}"));
-    let bad = match bad {
-        0 => String::new(),
-        1 => ", 1 bad line".to_owned(),
-        bad => format!(", {bad} bad lines"),
-    };
+    let bad = if *bad > 0 { format!(", {}", output::counted(*bad, "bad line")) } else { String::new() };
     let after = match stopped {
         Stopped::End => String::new(),
         Stopped::BadLine | Stopped::Failure => format!(", stopped at line {lines}"),
