@@ -6,6 +6,7 @@
 
 mod cli;
 mod cluster;
+mod conformance;
 mod documentation;
 mod redis;
 mod simulation;
