@@ -4,9 +4,9 @@
 // checked by `tidy`.
 #![allow(clippy::disallowed_methods, clippy::unwrap_used)]
 
+mod chaos;
 mod cli;
 mod cluster;
-mod conformance;
 mod documentation;
 mod redis;
 mod simulation;

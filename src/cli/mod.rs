@@ -12,13 +12,9 @@ mod keys;
 mod logging;
 pub mod output;
 mod progress;
-mod read;
 mod shard;
-mod signals;
 mod status;
-mod watch;
 mod worker;
-mod write;
 
 use std::ffi::OsString;
 
@@ -64,9 +60,6 @@ macro_rules! commands {
 commands! {
     Init => init,
     Worker => worker,
-    Write => write,
-    Read => read,
-    Watch => watch,
     Shard => shard,
     Status => status,
     Dlq => dlq,

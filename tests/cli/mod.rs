@@ -3,13 +3,10 @@
 mod config;
 mod dlq;
 mod keys;
-mod outages;
-mod read;
 mod refusals;
 mod setup;
 mod stage;
 mod usage;
-mod write;
 
 use std::process::{Command, Output};
 

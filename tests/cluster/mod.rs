@@ -1,6 +1,7 @@
 //! Tests against a real cluster.
 
 mod client;
+mod guarantees;
 mod reader;
 mod store;
 mod subscriber;

@@ -62,10 +62,7 @@ impl Stream {
 
     /// Below this id no group needs an entry. A lost group has read nothing as far as anybody knows.
     pub fn needed_from(&self) -> EntryId {
-        let needed = |group: &Group| {
-            let unread = after(group.delivered);
-            group.pending.keys().next().map_or(unread, |pending| unread.min(*pending))
-        };
+        let needed = |group: &Group| group.pending.keys().next().copied().unwrap_or(after(group.delivered));
         let known = self.groups.contains_key(GROUP);
         self.groups.values().map(needed).min().filter(|_| known).unwrap_or(EntryId::ZERO)
     }
@@ -119,8 +116,5 @@ impl Stream {
 
 /// The least id above `id`.
 pub(super) fn after(id: EntryId) -> EntryId {
-    match id.sequence.checked_add(1) {
-        Some(sequence) => EntryId::new(id.milliseconds, sequence),
-        None => EntryId::new(id.milliseconds + 1, 0),
-    }
+    EntryId::new(id.milliseconds, id.sequence + 1)
 }

@@ -1,0 +1,171 @@
+//! What heyday promises while nothing breaks: every change exactly once and in order, whoever wrote it and whoever applies it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use heyday::client::subscriber;
+use heyday::client::writer::Options;
+use heyday::oracle::Content;
+use heyday::testing::generate::{Generator, Settings};
+
+use crate::support::cluster::{shared_cluster, unique_prefix};
+use crate::support::eventually;
+use crate::support::scene::{Listener, Load, Plan, Scene, Snapshot};
+
+const WAIT: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn entries_of_any_program_give_the_same_views_as_the_writer() {
+    let nodes = shared_cluster().await;
+    let through_writer = Scene::begin(&nodes, &unique_prefix(), 4).await;
+    let by_hand = Scene::begin(&nodes, &unique_prefix(), 4).await;
+    let (mut one, mut other) = (through_writer.workers(), by_hand.workers());
+    one.start();
+    other.start();
+    let settings = Settings { malformed_percent: 0.0, ..Settings::new(12, through_writer.window().today) };
+    let mut generator = Generator::new(1, settings);
+    let writer = through_writer.hub.writer(Options::default());
+    for _ in 0..150 {
+        let entry = generator.entry();
+        writer.append_fields(&entry.fields).await.expect("a good change is appended");
+        let keys = by_hand.shard_keys(by_hand.layout.shard_of(&entry.route));
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("good changes are text");
+        let mut words = vec!["XADD".to_owned(), keys.changes.to_string(), "*".to_owned()];
+        words.extend(entry.fields.iter().flat_map(|(name, value)| [text(name), text(value)]));
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        nodes.cli(owner_of(keys.slot), &words).await.expect("XADD through redis-cli");
+    }
+    through_writer.settle(WAIT).await;
+    by_hand.settle(WAIT).await;
+    let (one, other) = (through_writer.prove().await, by_hand.prove().await);
+    let views = views(&through_writer, &one);
+    assert!(views.len() > 12, "only {} views", views.len());
+    assert_eq!(views, self::views(&by_hand, &other));
+}
+
+/// The shared cluster keeps the slots that it began with.
+fn owner_of(slot: u16) -> usize {
+    [5460, 10922, 16383].iter().position(|last| slot <= *last).expect("a slot")
+}
+
+/// What users, readers and schedulers see, without prefix, and without the time at which the entry was appended.
+fn views(scene: &Scene, snapshot: &Snapshot) -> BTreeMap<String, Content> {
+    let seen = snapshot.contents.iter().filter_map(|(name, content)| {
+        let bare = name.strip_prefix(scene.keys.prefix())?;
+        let mut content = content.clone();
+        if let Content::Hash(fields) = &mut content {
+            fields.remove("updated_at");
+        }
+        ["user:", "users:", "birthdays:"]
+            .iter()
+            .any(|space| bare.starts_with(space))
+            .then(|| (bare.to_owned(), content))
+    });
+    seen.filter(|(name, _)| !name.ends_with(":versions")).collect()
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_changes_by_eight_writers_give_what_the_oracle_says() {
+    let scene = Scene::begin(&shared_cluster().await, &unique_prefix(), 64).await;
+    let mut workers = scene.workers();
+    workers.start();
+    workers.start();
+    let listener = Listener::start(&scene.hub, subscriber::Options::default()).await;
+    let load = Load::start(&scene, Plan { seed: 2, writers: 8, users: 20_000, changes: 12_500, pace: None });
+    let written = load.finish().await;
+    assert_eq!((written.refused.len(), written.unknown.len()), (0, 0), "{:?}", written.refused.iter().next());
+    scene.settle(WAIT).await;
+    listener.catch_up(&scene).await;
+    let snapshot = scene.prove().await;
+    scene.prove_written(&snapshot, &written, true);
+    assert_eq!(listener.resets(), 0, "nothing was lost that a subscriber would have to know");
+    listener.prove(&scene, &snapshot, WAIT);
+    workers.assert_running();
+    let dead: usize =
+        scene.layout.shards().map(|shard| snapshot.stream(scene.shard_keys(shard).dead_letters.as_str()).len()).sum();
+    assert!((800..1200).contains(&dead), "one in a hundred of 100,000 was malformed, {dead} are dead letters");
+}
+
+#[tokio::test]
+async fn a_worker_told_to_stop_hands_over_under_load_and_nobody_else_notices() {
+    // Were the shards taken over only when leases run out, ten seconds would pass.
+    let settings = [("HEYDAY_WORKER__LEASE_TTL", "10s")];
+    let scene = Scene::begin_with(&shared_cluster().await, &unique_prefix(), 16, &settings).await;
+    let mut workers = scene.workers();
+    let (leaving, staying) = (workers.start(), workers.start());
+    shared_between(&scene, &[&workers.name(leaving), &workers.name(staying)]).await;
+    let load = Load::start(&scene, Plan { seed: 3, writers: 2, users: 500, changes: 100_000, pace: Some(1000) });
+    load.goes_on(500).await;
+    let before = standing(&scene).await;
+
+    assert_eq!(workers.stop(leaving).await.code(), Some(0), "told to stop, a worker drains and exits in peace");
+    scene.owned_by(&workers.name(staying), Duration::from_secs(3)).await;
+    let after = standing(&scene).await;
+    undisturbed(&before, &after);
+
+    load.goes_on(500).await;
+    let written = load.stop().await;
+    scene.settle(WAIT).await;
+    let snapshot = scene.prove().await;
+    scene.prove_written(&snapshot, &written, true);
+    workers.assert_running();
+}
+
+#[tokio::test]
+async fn workers_that_join_and_leave_take_only_their_share() {
+    let scene = Scene::begin(&shared_cluster().await, &unique_prefix(), 16).await;
+    let mut workers = scene.workers();
+    let first = workers.start();
+    scene.owned_by(&workers.name(first), WAIT).await;
+    let load = Load::start(&scene, Plan { seed: 4, writers: 2, users: 500, changes: 100_000, pace: Some(600) });
+    let alone = standing(&scene).await;
+
+    let second = workers.start();
+    let (first, second_name) = (workers.name(first), workers.name(second));
+    shared_between(&scene, &[&first, &second_name]).await;
+    let two = standing(&scene).await;
+    undisturbed(&alone, &two);
+
+    let third = workers.start();
+    let third_name = workers.name(third);
+    shared_between(&scene, &[&first, &second_name, &third_name]).await;
+    let three = standing(&scene).await;
+    undisturbed(&two, &three);
+
+    assert_eq!(workers.stop(third).await.code(), Some(0));
+    shared_between(&scene, &[&first, &second_name]).await;
+    undisturbed(&three, &standing(&scene).await);
+
+    let written = load.stop().await;
+    scene.settle(WAIT).await;
+    let snapshot = scene.prove().await;
+    scene.prove_written(&snapshot, &written, true);
+}
+
+/// Waits until these workers, and nobody else, own all shards, with at most one shard between the largest share and the
+/// smallest.
+async fn shared_between(scene: &Scene, workers: &[&str]) {
+    eventually(WAIT, &format!("the shards were shared fairly by {workers:?}"), async || {
+        let owners = scene.owners().await?;
+        let count = |worker: &&&str| owners.iter().flatten().filter(|owner| owner.starts_with(**worker)).count();
+        let shares: Vec<usize> = workers.iter().map(|worker| count(&worker)).collect();
+        let (least, most) = (shares.iter().min()?, shares.iter().max()?);
+        (shares.iter().sum::<usize>() == owners.len() && most - least <= 1).then_some(())
+    })
+    .await;
+}
+
+/// Owner and generation of each shard.
+async fn standing(scene: &Scene) -> Vec<(Option<String>, u64)> {
+    let owners = scene.owners().await.expect("a cluster that answers");
+    owners.into_iter().zip(scene.generations().await.expect("a cluster that answers")).collect()
+}
+
+/// A shard whose owner is the same was never interrupted: its generation is the same too.
+fn undisturbed(before: &[(Option<String>, u64)], after: &[(Option<String>, u64)]) {
+    let kept: Vec<_> = before.iter().zip(after).filter(|(before, after)| before.0 == after.0).collect();
+    assert!(!kept.is_empty(), "every shard went to another worker: {after:?}");
+    for (before, after) in kept {
+        assert_eq!(before, after, "a shard was interrupted although its owner stayed");
+    }
+}
