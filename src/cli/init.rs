@@ -42,7 +42,8 @@ pub fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn shards(text: &str) -> Result<u32, String> {
+/// A number of shards from the command line.
+pub(super) fn shards(text: &str) -> Result<u32, String> {
     let expected = || "expected a power of two from 1 to 16384".to_owned();
     let count = text.parse().map_err(|_| expected())?;
     Layout::new(count).map(|layout| layout.count()).map_err(|_| expected())

@@ -4,6 +4,7 @@
 
 mod cluster;
 mod config;
+mod demo;
 mod dlq;
 pub mod exit;
 mod flags;
@@ -65,6 +66,7 @@ commands! {
     Dlq => dlq,
     Keys => keys,
     Config => config,
+    Demo => demo,
 }
 
 /// Runs the process: reads the command line and the settings, starts logging, and runs the command. Whatever fails is

@@ -3,6 +3,7 @@
 
 mod content;
 mod decode;
+mod found;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +20,7 @@ use crate::shard::{Layout, Shard};
 
 pub use content::{Content, Contents};
 use decode::{Kind, Told};
+pub use found::found;
 
 /// What entries in stream order make of each shard.
 pub struct Oracle {

@@ -75,6 +75,10 @@ impl Inspector {
         Self { topology, pipes, keys, layout }
     }
 
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
     /// Looks at these shards and at the workers; answers within `deadline` whatever is down.
     pub async fn look(&self, shards: &[Shard], deadline: Duration) -> Status {
         let end = Instant::now() + deadline;

@@ -1,6 +1,7 @@
 //! The built binary, as a user meets it: output, complaints and exit codes.
 
 mod config;
+mod demo;
 mod dlq;
 mod keys;
 mod refusals;
