@@ -7,6 +7,7 @@
 mod chaos;
 mod cli;
 mod cluster;
+mod conformance;
 mod documentation;
 mod redis;
 mod simulation;

@@ -4,10 +4,9 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use anyhow::Context as _;
-
 use super::Context;
 use crate::change::{Rejection, UserId};
+use crate::client::{self, Hub};
 use crate::key::Keys;
 use crate::redis::{Pipes, Topology, layout};
 use crate::shard::Layout;
@@ -35,24 +34,22 @@ pub async fn reach(context: &Context) -> anyhow::Result<(Arc<Topology>, Keys)> {
     Ok((Arc::new(topology), Keys::new(&settings.prefix)?))
 }
 
+/// What reads, writes and listens, on the cluster of the settings.
+pub async fn hub(context: &Context) -> Result<Hub, client::ConnectError> {
+    let settings = &context.settings.config.redis;
+    client::connect(settings.connect_options()?, &settings.prefix).await
+}
+
 impl Cluster {
     pub async fn open(context: &Context) -> anyhow::Result<Cluster> {
         let (topology, keys) = reach(context).await?;
-        let layout = layout::read_layout(&topology, &keys).await.map_err(layout_error)?;
+        let layout = layout::read_layout(&topology, &keys).await?;
         Ok(Cluster { topology, keys, layout })
     }
 
     /// New connections for many commands at once.
     pub fn pipes(&self) -> Arc<Pipes> {
         Arc::new(Pipes::new(self.topology.options().clone()))
-    }
-}
-
-/// The cause alone: it says everything, and an error that repeats its cause would say it twice.
-pub fn layout_error(error: layout::Error) -> anyhow::Error {
-    match error {
-        layout::Error::Redis(cause) => Err::<(), _>(cause).context("layout").expect_err("it is an error"),
-        other => other.into(),
     }
 }
 

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 
 use super::worker::Unfit;
 use crate::change::Rejection;
+use crate::client::{reader, subscriber, writer};
 use crate::error::Disposition;
 use crate::redis::layout;
-use crate::{admin, config, redis, shard, store};
+use crate::{admin, client, config, redis, shard, store};
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,16 +104,33 @@ fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     if cause.is::<config::Error>() || cause.is::<admin::Error>() {
         return Some(Exit::Configuration);
     }
+    if let Some(writer::Error::Rejected(_)) = cause.downcast_ref() {
+        return Some(Exit::Usage);
+    }
     if cause.is::<Usage>() || cause.is::<Rejection>() || cause.is::<shard::Error>() {
         return Some(Exit::Usage);
     }
     if let Some(unfit) = cause.downcast_ref::<Unfit>() {
         return Some(if unfit.is_passing() { Exit::Unavailable } else { Exit::Configuration });
     }
-    let redis = cause.downcast_ref::<redis::Error>().map(redis::Error::disposition);
-    let layout = cause.downcast_ref::<layout::Error>().map(layout::Error::disposition);
-    let store = cause.downcast_ref::<store::Error>().map(|error| error.disposition);
-    redis.or(layout).or(store).map(of_disposition)
+    disposition(cause).map(of_disposition)
+}
+
+/// What the boundary's errors say of themselves.
+fn disposition(cause: &(dyn std::error::Error + 'static)) -> Option<Disposition> {
+    fn of<E: std::error::Error + 'static>(
+        cause: &(dyn std::error::Error + 'static),
+        says: impl Fn(&E) -> Disposition,
+    ) -> Option<Disposition> {
+        cause.downcast_ref::<E>().map(says)
+    }
+    of(cause, redis::Error::disposition)
+        .or_else(|| of(cause, layout::Error::disposition))
+        .or_else(|| of(cause, |error: &store::Error| error.disposition))
+        .or_else(|| of(cause, client::ConnectError::disposition))
+        .or_else(|| of(cause, reader::Error::disposition))
+        .or_else(|| of(cause, writer::Error::disposition))
+        .or_else(|| of(cause, subscriber::Error::disposition))
 }
 
 /// What a failure at the boundary means once nobody tries again.

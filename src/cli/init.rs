@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::cluster::{block_on, layout_error, reach};
+use super::cluster::{block_on, reach};
 use super::output::{self, Format};
 use super::{Context, Exit};
 use crate::redis::layout::create_layout;
@@ -30,14 +30,14 @@ struct Answer {
 pub fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
     let answer = block_on(async {
         let (topology, keys) = reach(context).await?;
-        let (layout, created) = create_layout(&topology, &keys, arguments.shards).await.map_err(layout_error)?;
+        let (layout, created) = create_layout(&topology, &keys, arguments.shards).await?;
         Ok(Answer { key: keys.layout().to_string(), shards: layout.count(), created })
     })?;
     if arguments.format.json {
         output::print_json(&answer)?;
     } else {
         let what = if answer.created { "created" } else { "already there" };
-        output::print(&format!("{}: {} shards, {what}\n", answer.key, answer.shards))?;
+        output::print(&format!("{}: {}, {what}\n", answer.key, output::counted(answer.shards.into(), "shard")))?;
     }
     Ok(Exit::Done)
 }

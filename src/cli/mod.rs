@@ -13,9 +13,13 @@ mod keys;
 mod logging;
 pub mod output;
 mod progress;
+mod read;
 mod shard;
+mod signals;
 mod status;
+mod watch;
 mod worker;
+mod write;
 
 use std::ffi::OsString;
 
@@ -61,6 +65,9 @@ macro_rules! commands {
 commands! {
     Init => init,
     Worker => worker,
+    Write => write,
+    Read => read,
+    Watch => watch,
     Shard => shard,
     Status => status,
     Dlq => dlq,

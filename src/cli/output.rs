@@ -7,6 +7,9 @@ use serde::Serialize;
 
 use crate::config::color_wanted;
 
+/// A terminal that is narrower, or does not say, gets lines as long as they are.
+const WIDTH_MIN: u16 = 60;
+
 /// Flags of every command whose answer a program may read.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct Format {
@@ -39,7 +42,10 @@ pub fn plain() -> Table {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
     if !is_terminal() {
-        table.force_no_tty().set_content_arrangement(ContentArrangement::Disabled);
+        table.force_no_tty();
+    }
+    if table.width().is_none_or(|width| width < WIDTH_MIN) {
+        table.set_content_arrangement(ContentArrangement::Disabled);
     }
     table
 }
@@ -52,7 +58,8 @@ pub fn plain() -> Table {
 pub fn print_table(table: &Table) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
     for line in table.lines() {
-        writeln!(stdout, "{}", line.trim().trim_end())?;
+        // Every cell has a space on both sides.
+        writeln!(stdout, "{}", line.strip_prefix(' ').unwrap_or(&line).trim_end())?;
     }
     stdout.flush()
 }
@@ -86,6 +93,12 @@ pub fn right(table: &mut Table, columns: &[usize]) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
+}
+
+/// A number of things: `1 shard`, `2 shards`.
+#[must_use]
+pub fn counted(count: u64, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
 /// A moment in Unix milliseconds, in UTC: `2026-11-29 19:00:00Z`.

@@ -7,6 +7,16 @@ pub fn of_items(count: u64) -> ProgressBar {
     styled(ProgressBar::new(count), "{bar:30} {human_pos} of {human_len}, {per_sec}, {eta} left")
 }
 
+/// So many bytes are to be read; the number of changes and their rate come as the message.
+pub fn of_bytes(count: u64) -> ProgressBar {
+    styled(ProgressBar::new(count), "{bar:30} {bytes} of {total_bytes}, {msg}, {eta} left")
+}
+
+/// Nobody knows how much there is.
+pub fn of_unknown() -> ProgressBar {
+    styled(ProgressBar::no_length(), "{spinner} {bytes}, {msg}, {elapsed}")
+}
+
 fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
     bar.with_style(ProgressStyle::with_template(template).expect("a template that is checked by a test"))
 }
@@ -15,6 +25,7 @@ fn styled(bar: ProgressBar, template: &str) -> ProgressBar {
 mod tests {
     #[test]
     fn templates_are_valid() {
-        assert_eq!(super::of_items(1).position(), 0);
+        let bars = [super::of_items(1), super::of_bytes(1), super::of_unknown()];
+        assert!(bars.iter().all(|bar| bar.position() == 0));
     }
 }

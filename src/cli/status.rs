@@ -198,7 +198,9 @@ fn print(answer: &Answer) -> std::io::Result<()> {
     let silent = if *silent > 0 { format!(", {silent} do not answer") } else { String::new() };
     let oldest = oldest_ms.map_or(String::new(), |oldest| format!(", the oldest for {}", output::age(oldest)));
     output::print(&format!(
-        "{shards} shards, {owned} owned{silent}; {unread} unread, {pending} pending{oldest}; {dead} dead letters\n"
+        "{}, {owned} owned{silent}; {unread} unread, {pending} pending{oldest}; {}\n",
+        output::counted(*shards as u64, "shard"),
+        output::counted(*dead, "dead letter")
     ))
 }
 

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use anyhow::Context as _;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::cluster::Cluster;
-use super::{Context, Exit};
+use super::signals::Signals;
+use super::{Context, Exit, output};
 use crate::admin::{Admin, Shown};
 use crate::config::{Config, Preflight};
 use crate::lease::WorkerId;
@@ -51,7 +50,7 @@ pub fn run(_: Arguments, context: &Context) -> anyhow::Result<Exit> {
 
 async fn work(context: &Context) -> anyhow::Result<Exit> {
     // First of all, so that no signal meets a worker that would die of it half started.
-    let signals = Signals::new()?;
+    let mut signals = Signals::new()?;
     let config = &context.settings.config;
     let cluster = Cluster::open(context).await?;
     check(&cluster.topology, config.worker.preflight).await?;
@@ -61,7 +60,8 @@ async fn work(context: &Context) -> anyhow::Result<Exit> {
     metrics.health().report(Readiness { preflight_passed: true, ..Readiness::default() });
     let admin = start_admin(config, &metrics, &name)?;
     let address = admin.as_ref().map_or("off".to_owned(), |admin| format!("http://{}", admin.address()));
-    eprintln!("heyday worker {name}: {} shards, admin {address}", cluster.layout.count());
+    let shards = output::counted(cluster.layout.count().into(), "shard");
+    eprintln!("heyday worker {name}: {shards}, admin {address}");
 
     let topology = cluster.topology.clone();
     task::spawn("topology", async move { topology.keep_fresh().await });
@@ -73,11 +73,16 @@ async fn work(context: &Context) -> anyhow::Result<Exit> {
         options: Arc::new(config.worker.options(name)),
         metrics,
     };
-    let (stop, stopped) = oneshot::channel();
+    let (stop, stopped) = oneshot::channel::<()>();
     let working = worker::run(context, async { drop(stopped.await) });
+    let told_twice = async {
+        signals.next().await;
+        drop(stop);
+        signals.next().await;
+    };
     tokio::select! {
         biased;
-        () = signals.obey(stop) => {
+        () = told_twice => {
             eprintln!("heyday: told to stop twice: ending at once, the leases run out by themselves");
             Ok(Exit::Found)
         }
@@ -107,32 +112,4 @@ fn start_admin(config: &Config, metrics: &Metrics, name: &WorkerId) -> anyhow::R
     };
     let shown = Shown { metrics: metrics.clone(), worker: name.to_string() };
     Ok(Some(Admin::start(listen, shown)?))
-}
-
-/// What tells a process to stop.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> anyhow::Result<Signals> {
-        let listen = |kind| signal(kind).context("signals cannot be listened for");
-        Ok(Signals { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
-    }
-
-    /// Passes the first one on, and ends with the second.
-    async fn obey(mut self, stop: oneshot::Sender<()>) {
-        self.next().await;
-        drop(stop);
-        self.next().await;
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            biased;
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }

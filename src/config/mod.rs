@@ -5,6 +5,7 @@
 //! option structs of their own and never see a [`Config`].
 
 mod check;
+mod client;
 mod convert;
 mod relation;
 mod sections;

@@ -53,11 +53,16 @@ impl Oracle {
         Oracle { rules, keys, layout, shards: BTreeMap::new() }
     }
 
-    /// The next entry of a shard's stream; no fields where it was trimmed before it was applied.
+    /// The next entry of a shard's stream; no fields where it was trimmed before it was applied. One that was told
+    /// before only counts: a server that forgot its acknowledgement delivered it again.
     pub fn entry(&mut self, shard: Shard, id: EntryId, fields: Option<&Fields>) {
         let told = fields.and_then(|fields| decode::decode(fields, &self.rules.limits, id.milliseconds));
         let view = self.shards.entry(shard).or_default();
         view.counts.entries += 1;
+        if id <= view.applied {
+            view.counts.skipped += 1;
+            return;
+        }
         view.applied = id;
         match told {
             Some(told) => {

@@ -18,8 +18,15 @@ pub enum Error {
     Damaged { key: Key, reason: String },
     #[error(transparent)]
     Layout(#[from] shard::Error),
+    // The cause is part of the message, so it is no source besides: a chain would say it twice.
     #[error("layout: {0}")]
-    Redis(#[from] redis::Error),
+    Redis(redis::Error),
+}
+
+impl From<redis::Error> for Error {
+    fn from(error: redis::Error) -> Error {
+        Error::Redis(error)
+    }
 }
 
 impl Error {

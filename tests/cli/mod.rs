@@ -4,10 +4,13 @@ mod config;
 mod demo;
 mod dlq;
 mod keys;
+mod outages;
+mod read;
 mod refusals;
 mod setup;
 mod stage;
 mod usage;
+mod write;
 
 use std::process::{Command, Output};
 

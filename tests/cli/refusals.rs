@@ -13,7 +13,17 @@ use crate::support::single::Single;
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 /// Every command that begins with the cluster.
-const COMMANDS: [&[&str]; 4] = [&["init"], &["worker"], &["shard", "42"], &["status"]];
+const COMMANDS: [&[&str]; 9] = [
+    &["init"],
+    &["worker"],
+    &["shard", "42"],
+    &["status"],
+    &["dlq", "list"],
+    &["read", "42"],
+    &["watch"],
+    &["write", "remove", "user=1", "friend=2"],
+    &["write", "--file", "/dev/null"],
+];
 
 fn check(arguments: &[&str], variables: &[(&str, &str)], code: i32, part: &str) -> Run {
     let started = Instant::now();

@@ -7,14 +7,15 @@ mod verdict;
 mod world;
 
 use std::ops::Range;
+use std::time::Duration;
 
 use heyday::testing::model::{Faults, Sabotage};
 
 use verdict::Verdict;
-use world::{Life, live};
+use world::{Deaths, HEARTBEAT, LEASE_TTL, Life, live};
 
 /// Lives the given seeds, or the one that the environment names.
-fn check(seeds: Range<u64>, life: impl Fn(u64) -> Life) {
+fn check(seeds: Range<u64>, life: impl Fn(u64) -> Life, further: impl Fn(&Verdict)) {
     let asked = std::env::var("HEYDAY_SEED").ok().map(|seed| seed.parse().expect("HEYDAY_SEED is a number"));
     let seeds = asked.map_or(seeds, |seed: u64| seed..seed + 1);
     let mut settled = 0;
@@ -22,6 +23,7 @@ fn check(seeds: Range<u64>, life: impl Fn(u64) -> Life) {
         let verdict = live(life(seed));
         settled += verdict.settled;
         assert!(verdict.faults.is_empty(), "seed {seed} (HEYDAY_SEED={seed} repeats it):\n{verdict}");
+        further(&verdict);
     }
     assert!(settled > 20 * (seeds.end - seeds.start) as usize, "only {settled} entries were settled in all");
 }
@@ -32,33 +34,53 @@ fn hard(seed: u64) -> Life {
 }
 
 #[test]
-fn a_calm_life_settles_every_entry() {
-    check(0..40, |seed| Life { deaths: false, ..Life::new(seed) });
+fn a_calm_life_settles_every_entry_at_once() {
+    let calm = |seed| Life { deaths: Deaths::None, ..Life::new(seed) };
+    check(0..40, calm, |verdict| {
+        // Shards move when the second and third worker come; an owner that lost its thread would take the lease anew.
+        assert!(verdict.takes_max <= 6, "a lease was taken {} times", verdict.takes_max);
+        let moved = 2 * HEARTBEAT;
+        assert!(verdict.waited_max <= moved, "an entry waited {:?}", verdict.waited_max);
+    });
+}
+
+#[test]
+fn a_dead_owners_shards_flow_again_a_second_after_its_lease_ran_out() {
+    let one_dies = |seed| Life { deaths: Deaths::One, ..Life::new(seed) };
+    check(0..40, one_dies, |verdict| {
+        let bound = LEASE_TTL + Duration::from_secs(1);
+        assert!(verdict.waited_max <= bound, "an entry waited {:?}", verdict.waited_max);
+    });
 }
 
 #[test]
 fn workers_die_at_any_moment() {
-    check(0..100, Life::new);
+    check(0..100, Life::new, |_| {});
 }
 
 #[test]
 fn hard_lives_0_to_249() {
-    check(0..250, hard);
+    check(0..250, hard, |_| {});
 }
 
 #[test]
 fn hard_lives_250_to_499() {
-    check(250..500, hard);
+    check(250..500, hard, |_| {});
 }
 
 #[test]
 fn hard_lives_500_to_749() {
-    check(500..750, hard);
+    check(500..750, hard, |_| {});
 }
 
 #[test]
 fn hard_lives_750_to_999() {
-    check(750..1000, hard);
+    check(750..1000, hard, |_| {});
+}
+
+/// Stalls, cuts and deaths, and no fault on the server that could be the reason instead.
+fn plain(seed: u64) -> Faults {
+    Faults { failover: 0, group_destroyed: 0, group_rewound: 0, pending_trimmed: 0, ..Faults::all(seed) }
 }
 
 /// Some life of a thousand must show the fault that the guard prevents.
@@ -70,21 +92,17 @@ fn must_find(sabotage: Sabotage, faults: impl Fn(u64) -> Faults, found: impl Fn(
 
 #[test]
 fn without_the_fence_a_stalled_owner_applies_entries_twice() {
-    // Nothing but stalls: no other fault may be the reason.
-    let stalls = |seed| Faults { failover: 0, group_destroyed: 0, pending_trimmed: 0, ..Faults::all(seed) };
-    must_find(Sabotage::Fence, stalls, |verdict| {
+    must_find(Sabotage::Fence, plain, |verdict| {
         verdict.shows("by a fenced owner") && verdict.shows("settled twice") && verdict.shows("differs")
     });
 }
 
 #[test]
 fn without_the_order_guard_entries_overtake_those_a_zombie_swallowed() {
-    let swallows = |seed| Faults { failover: 0, group_destroyed: 0, pending_trimmed: 0, ..Faults::all(seed) };
-    must_find(Sabotage::Order, swallows, |verdict| verdict.shows("out of order") && verdict.shows("differs"));
+    must_find(Sabotage::Order, plain, |verdict| verdict.shows("out of order") && verdict.shows("differs"));
 }
 
 #[test]
 fn without_the_drain_entries_of_a_dead_owner_are_never_settled() {
-    let deaths = |seed| Faults { group_destroyed: 0, pending_trimmed: 0, ..Faults::all(seed) };
-    must_find(Sabotage::Drain, deaths, |verdict| verdict.shows("never settled"));
+    must_find(Sabotage::Drain, plain, |verdict| verdict.shows("never settled"));
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::Duration;
 
 use heyday::calendar::Window;
 use heyday::oracle::{Content, Contents, Oracle};
@@ -18,6 +19,10 @@ pub struct Verdict {
     pub faults: Vec<String>,
     /// Entries settled in the end.
     pub settled: usize,
+    /// The longest that an entry waited for its commit.
+    pub waited_max: Duration,
+    /// The most times that a shard's lease was taken.
+    pub takes_max: usize,
 }
 
 impl Verdict {
@@ -58,7 +63,12 @@ pub fn judge(model: &Model, rules: &Rules, window: Window) -> Verdict {
             let fields = (!trimmed.contains(&id.to_string())).then_some(fields);
             oracle.entry(shard, *id, fields);
         }
+        for id in repeated(&history) {
+            oracle.entry(shard, id, None);
+        }
         verdict.settled += settled.len();
+        verdict.waited_max = verdict.waited_max.max(waited(&history));
+        verdict.takes_max = verdict.takes_max.max(history.takes);
     }
     let differences = oracle.differences(window, &contents);
     verdict.faults.extend(differences.into_iter().map(|difference| format!("differs: {difference}")));
@@ -69,11 +79,12 @@ pub fn judge(model: &Model, rules: &Rules, window: Window) -> Verdict {
 fn entries(verdict: &mut Verdict, shard: Shard, history: &History) -> BTreeSet<EntryId> {
     let mut settled = BTreeSet::new();
     let mut last = EntryId::ZERO;
+    let rewound: BTreeSet<&EntryId> = history.rewound.iter().collect();
     for record in history.commits.iter().filter(|record| !record.lost) {
         for id in &record.entries {
-            if !settled.insert(*id) {
+            if !settled.insert(*id) && !rewound.contains(id) {
                 verdict.fault(shard, format!("{id} settled twice, the second time in commit {}", record.id));
-            } else if *id < last {
+            } else if *id < last && !rewound.contains(id) {
                 verdict.fault(shard, format!("{id} settled out of order after {last} in commit {}", record.id));
             }
             last = last.max(*id);
@@ -85,6 +96,21 @@ fn entries(verdict: &mut Verdict, shard: Shard, history: &History) -> BTreeSet<E
         verdict.fault(shard, format!("{id} was never settled"));
     }
     settled
+}
+
+/// Settled entries that were settled once more, each time.
+fn repeated(history: &History) -> Vec<EntryId> {
+    let mut seen = BTreeSet::new();
+    let kept = history.commits.iter().filter(|record| !record.lost).flat_map(|record| &record.entries);
+    kept.filter(|id| !seen.insert(**id)).copied().collect()
+}
+
+fn waited(history: &History) -> Duration {
+    let waits = history.commits.iter().flat_map(|record| {
+        let wait = |id: &EntryId| record.at_milliseconds.saturating_sub(id.milliseconds);
+        record.entries.iter().map(wait)
+    });
+    Duration::from_millis(waits.max().unwrap_or(0))
 }
 
 /// Commit ids are never issued twice, and no owner commits that had been fenced.

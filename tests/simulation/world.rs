@@ -22,6 +22,9 @@ use super::verdict::{self, Verdict};
 /// 2026-11-29T10:00:00Z, and fifteen seconds before the midnight after it.
 const MORNING: u64 = 1_795_946_400_000;
 const MIDNIGHT: u64 = 1_795_996_785_000;
+/// How long a lease lasts, and how often a worker looks around.
+pub const LEASE_TTL: Duration = Duration::from_secs(4);
+pub const HEARTBEAT: Duration = Duration::from_millis(500);
 /// Between two steps of the world.
 const STEP: Duration = Duration::from_millis(50);
 const STEPS: u32 = 600;
@@ -35,8 +38,15 @@ pub struct Life {
     pub seed: u64,
     pub faults: Faults,
     pub sabotage: Option<Sabotage>,
-    /// Whether workers are killed.
-    pub deaths: bool,
+    pub deaths: Deaths,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deaths {
+    None,
+    /// One worker, in the middle of the life, and nobody is born in its place.
+    One,
+    Many,
 }
 
 impl Life {
@@ -45,7 +55,7 @@ impl Life {
             seed,
             faults: Faults { seed, latency_max: Duration::from_millis(5), ..Faults::default() },
             sabotage: None,
-            deaths: true,
+            deaths: Deaths::Many,
         }
     }
 }
@@ -84,8 +94,8 @@ impl World {
         let options = Options {
             batch_changes_max: random.random_range(1..24),
             block: Duration::from_millis(random.random_range(100..2000)),
-            lease_ttl: Duration::from_secs(4),
-            heartbeat: Duration::from_millis(500),
+            lease_ttl: LEASE_TTL,
+            heartbeat: HEARTBEAT,
             retention: Duration::from_secs(random.random_range(0..20)),
             trim_interval: Duration::from_secs(2),
             backoff_max: Duration::from_millis(500),
@@ -107,10 +117,13 @@ impl World {
     async fn live(mut self, life: Life) -> Verdict {
         let window_first = self.window();
         self.model.set_faults(life.faults);
-        for _ in 0..STEPS {
+        for step in 0..STEPS {
             self.steps.tick().await;
             self.write();
-            self.age(life.deaths);
+            self.age(life.deaths == Deaths::Many);
+            if life.deaths == Deaths::One && step == STEPS / 2 {
+                self.kill(0, u32::MAX);
+            }
         }
         self.model.set_faults(Faults::default());
         let settled = self.settle().await;
@@ -147,15 +160,23 @@ impl World {
         for place in 0..self.workers.len() {
             let dies = deaths && self.random.random_bool(0.008);
             match &mut self.workers[place] {
-                Worker::Alive { task, .. } if dies => {
-                    task.abort();
-                    self.workers[place] = Worker::Dead { steps: self.random.random_range(0..150) };
+                Worker::Alive { .. } if dies => {
+                    let steps = self.random.random_range(0..150);
+                    self.kill(place, steps);
                 }
                 Worker::Alive { .. } => {}
                 Worker::Dead { steps: 0 } => self.workers[place] = self.birth(),
                 Worker::Dead { steps } => *steps -= 1,
             }
         }
+    }
+
+    /// As SIGKILL does: nothing is given up, and what is on its way stays so.
+    fn kill(&mut self, place: usize, steps: u32) {
+        if let Worker::Alive { task, .. } = &self.workers[place] {
+            task.abort();
+        }
+        self.workers[place] = Worker::Dead { steps };
     }
 
     fn birth(&mut self) -> Worker {

@@ -69,6 +69,12 @@ impl Process {
         eventually(PATIENCE, &format!("stderr held {part:?}"), said).await
     }
 
+    /// Waits until at least `count` lines are on stdout.
+    pub async fn prints(&self, count: usize) -> Vec<String> {
+        let printed = async || Some(self.stdout()).filter(|lines| lines.len() >= count);
+        eventually(PATIENCE, &format!("stdout had {count} lines (stderr: {:?})", self.stderr()), printed).await
+    }
+
     /// Waits until it has ended by itself.
     pub async fn ends(&mut self) -> ExitStatus {
         let child = &mut self.child;

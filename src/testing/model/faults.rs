@@ -40,6 +40,8 @@ pub struct Faults {
     pub group_destroyed: u32,
     /// Somebody trims entries that are pending.
     pub pending_trimmed: u32,
+    /// The server forgets the last acknowledgements and delivers their entries again.
+    pub group_rewound: u32,
 }
 
 impl Faults {
@@ -63,6 +65,7 @@ impl Faults {
             full_max: Duration::from_secs(4),
             group_destroyed: 20,
             pending_trimmed: 15,
+            group_rewound: 15,
         }
     }
 }
@@ -95,6 +98,10 @@ pub enum Calamity {
     GroupDestroyed,
     /// The oldest pending entry's body is trimmed, and all before it.
     PendingTrimmed,
+    /// The group goes back to before so many entries it has read.
+    GroupRewound {
+        entries: usize,
+    },
 }
 
 pub(super) struct Dice {
@@ -153,7 +160,11 @@ impl Dice {
         if self.chance(faults.group_destroyed) {
             return Some(Calamity::GroupDestroyed);
         }
-        self.chance(faults.pending_trimmed).then_some(Calamity::PendingTrimmed)
+        if self.chance(faults.pending_trimmed) {
+            return Some(Calamity::PendingTrimmed);
+        }
+        let rewound = self.chance(faults.group_rewound);
+        rewound.then(|| Calamity::GroupRewound { entries: self.random.random_range(1..6) })
     }
 
     fn chance(&mut self, of_ten_thousand: u32) -> bool {

@@ -15,6 +15,10 @@ pub struct History {
     pub signals: Vec<Signal>,
     /// Entries whose body a fault trimmed while they were pending.
     pub trimmed: Vec<EntryId>,
+    /// Settled entries that a fault made the server deliver again.
+    pub rewound: Vec<EntryId>,
+    /// How often the lease was taken.
+    pub takes: usize,
 }
 
 /// One executed commit.
@@ -24,6 +28,8 @@ pub struct Record {
     pub previous: CommitId,
     /// The generation that was stored when it was executed.
     pub generation_stored: u64,
+    /// Server time, Unix milliseconds.
+    pub at_milliseconds: u64,
     /// What it acknowledged.
     pub entries: Vec<EntryId>,
     /// Whether a failover lost it.

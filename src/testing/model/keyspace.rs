@@ -156,6 +156,12 @@ impl Keyspace {
         live.map(|(key, stored)| (key.to_string(), content(&stored.value))).collect()
     }
 
+    /// When keys expire, Unix milliseconds; those that do not are absent.
+    pub fn expiries(&self) -> BTreeMap<String, u64> {
+        let live = self.keys.iter().filter(|(key, _)| self.exists(key));
+        live.filter_map(|(key, stored)| Some((key.to_string(), stored.expires_at?))).collect()
+    }
+
     fn expire(&mut self, key: &Key) {
         if self.keys.contains_key(key) && !self.exists(key) {
             self.keys.remove(key);

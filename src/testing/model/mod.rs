@@ -22,7 +22,7 @@ pub use history::{History, Record};
 pub use link::ModelLink;
 
 use crate::change::Fields;
-use crate::key::Keys;
+use crate::key::{Key, Keys};
 use crate::lease::WorkerId;
 use crate::oracle::Contents;
 use crate::position::EntryId;
@@ -127,12 +127,27 @@ impl Model {
 
     /// XADD: what a writer does.
     pub fn append(&self, shard: Shard, fields: Fields) -> Result<EntryId, Error> {
-        self.world.at(shard, |server| server.reachable().and_then(|()| server.append(fields)))
+        self.world.at(shard, |server| server.reachable().and_then(|()| server.append(None, fields)))
+    }
+
+    /// XADD with an id that another server gave.
+    pub fn append_at(&self, shard: Shard, id: EntryId, fields: Fields) -> Result<EntryId, Error> {
+        self.world.at(shard, |server| server.append(Some(id), fields))
+    }
+
+    /// Somebody else writes text where heyday keeps something else.
+    pub fn plant(&self, shard: Shard, key: &Key, text: &str) {
+        self.world.at(shard, |server| server.keyspace.set(key, text, None));
+    }
+
+    /// DEL
+    pub fn delete(&self, shard: Shard, key: &Key) {
+        self.world.at(shard, |server| server.keyspace.delete(key));
     }
 
     /// Lets something befall a shard now.
     pub fn strike(&self, shard: Shard, calamity: Calamity) {
-        self.world.at(shard, |server| strike(server, calamity));
+        self.world.at(shard, |server| server.strike(calamity));
     }
 
     /// FLUSHALL of the shard.
@@ -143,6 +158,16 @@ impl Model {
     /// Every key of every shard.
     pub fn contents(&self) -> Contents {
         self.world.layout.shards().flat_map(|shard| self.world.at(shard, |server| server.keyspace.contents())).collect()
+    }
+
+    /// When keys expire, Unix milliseconds; those that do not are absent.
+    pub fn expiries(&self) -> BTreeMap<String, u64> {
+        self.world.layout.shards().flat_map(|shard| self.world.at(shard, |server| server.keyspace.expiries())).collect()
+    }
+
+    /// The workers' group where it exists: its last delivered entry, and what is pending with the number of deliveries.
+    pub fn group(&self, shard: Shard) -> Option<(EntryId, BTreeMap<EntryId, u64>)> {
+        self.world.at(shard, |server| server.group())
     }
 
     /// Entries that are not settled: unread or pending.
@@ -267,16 +292,6 @@ impl Client {
                 _ => return,
             }
         }
-    }
-}
-
-fn strike(server: &mut ShardServer, calamity: Calamity) {
-    match calamity {
-        Calamity::LeaseLost => server.lose_lease(),
-        Calamity::Failover { away, commits_lost } => server.fail_over(away, commits_lost),
-        Calamity::MemoryFull { lasting } => server.full_until = server.keyspace.now + lasting.as_millis() as u64,
-        Calamity::GroupDestroyed => server.destroy_group(),
-        Calamity::PendingTrimmed => server.trim_pending(),
     }
 }
 

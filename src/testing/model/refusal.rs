@@ -39,6 +39,11 @@ pub(super) fn poison(message: String) -> Error {
     error(Disposition::Poison, "refused", &message)
 }
 
+/// A shard that only a person can mend.
+pub(super) fn foreign_shard(message: String) -> Error {
+    error(Disposition::Fatal, "foreign_key", &message)
+}
+
 /// One of the shard's own keys is of another type: no entry is to blame.
 pub(super) fn foreign(message: String) -> Error {
     error(Disposition::Refresh, "foreign_key", &message)

@@ -62,7 +62,10 @@ impl Stream {
 
     /// Below this id no group needs an entry. A lost group has read nothing as far as anybody knows.
     pub fn needed_from(&self) -> EntryId {
-        let needed = |group: &Group| group.pending.keys().next().copied().unwrap_or(after(group.delivered));
+        let needed = |group: &Group| {
+            let unread = after(group.delivered);
+            group.pending.keys().next().map_or(unread, |pending| unread.min(*pending))
+        };
         let known = self.groups.contains_key(GROUP);
         self.groups.values().map(needed).min().filter(|_| known).unwrap_or(EntryId::ZERO)
     }
@@ -116,5 +119,8 @@ impl Stream {
 
 /// The least id above `id`.
 pub(super) fn after(id: EntryId) -> EntryId {
-    EntryId::new(id.milliseconds, id.sequence + 1)
+    match id.sequence.checked_add(1) {
+        Some(sequence) => EntryId::new(id.milliseconds, sequence),
+        None => EntryId::new(id.milliseconds + 1, 0),
+    }
 }

@@ -1,20 +1,24 @@
 //! One shard of the model's server: each operation of the store as one atomic step on the shard's keys.
 
-use std::collections::VecDeque;
+mod calamity;
+mod load;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::history::{History, Record};
-use super::keyspace::{Hash, Keyspace};
+use super::keyspace::{Hash, Keyspace, Sorted};
 use super::refusal;
 use super::stream::{Group, Stream, after};
 use crate::change::Fields;
-use crate::key::{GROUP, ShardKeys};
+use crate::key::{GROUP, Key, ShardKeys};
 use crate::lease::WorkerId;
 use crate::position::{CommitId, EntryId};
-use crate::reduce::{Commit, Counts, Entry, Loaded, PRUNE_SAMPLE, Plan, ShardState, UserLoaded, UserPlan};
+use crate::reduce::{Commit, Counts, Entry, ShardState};
 use crate::store::{Backlog, Committed, Error, Taken};
 
 /// What a blocked read is told at last.
@@ -81,21 +85,23 @@ impl ShardServer {
 
     /// Lets time pass: what is due on the way arrives in its turn.
     pub fn advance(&mut self, now: u64) {
-        let (mut due, later): (Vec<_>, Vec<_>) = self.inbox.drain(..).partition(|late| late.at <= now);
-        self.inbox = later;
-        due.sort_by_key(|late| late.at);
-        for late in due {
-            self.keyspace.now = late.at;
-            (late.effect)(self);
+        while let Some(at) = self.inbox.iter().map(|late| late.at).min().filter(|at| *at <= now) {
+            let next = self.inbox.iter().position(|late| late.at == at).expect("the least is one of them");
+            self.keyspace.now = at;
+            (self.inbox.remove(next).effect)(self);
         }
         self.keyspace.now = now;
     }
 
-    pub fn append(&mut self, fields: Fields) -> Result<EntryId, Error> {
+    /// XADD with an id of the server's choice, or with this one.
+    pub fn append(&mut self, id: Option<EntryId>, fields: Fields) -> Result<EntryId, Error> {
         self.writable()?;
         let now = self.keyspace.now;
-        let id =
-            self.keyspace.get_mut::<Stream>(&self.keys.changes).map_err(refusal::poison)?.append(now, fields.clone());
+        let changes = self.keyspace.get_mut::<Stream>(&self.keys.changes).map_err(refusal::poison)?;
+        let id = match id {
+            Some(id) => changes.append_at(id, fields.clone()).map(|()| id).map_err(refusal::poison)?,
+            None => changes.append(now, fields.clone()),
+        };
         self.history.entries.push((id, fields));
         self.serve();
         Ok(id)
@@ -109,6 +115,7 @@ impl ShardServer {
         {
             return Ok(Taken::Held(holder));
         }
+        self.own_types().map_err(refusal::foreign_shard)?;
         self.keyspace.set(&self.keys.lease, worker.as_str(), Some(now + ttl.as_millis() as u64));
         let tip =
             self.keyspace.get::<Stream>(&self.keys.log).map_err(refusal::poison)?.map_or(EntryId::ZERO, |log| log.last);
@@ -118,6 +125,7 @@ impl ShardServer {
         let field = ("generation".to_owned(), state.generation.to_string());
         self.keyspace.get_mut::<Hash>(&self.keys.state).map_err(refusal::poison)?.extend([field]);
         self.state_writes += 1;
+        self.history.takes += 1;
         let changes = self.keyspace.get_mut::<Stream>(&self.keys.changes).map_err(refusal::poison)?;
         let created = || Group { delivered: state.applied, ..Group::default() };
         changes.groups.entry(GROUP.to_owned()).or_insert_with(created);
@@ -170,28 +178,6 @@ impl ShardServer {
         self.waiters.retain(|waiting| waiting.number != waiter);
     }
 
-    /// What the plan names, and the count of writes that a commit compares with.
-    pub fn load(&mut self, plan: &Plan) -> Result<(Loaded, u64), Error> {
-        let state = self.state()?;
-        let group = self.changes()?.group().ok_or_else(refusal::no_group)?;
-        let pending_first = group.pending.keys().next().copied();
-        let users = plan.users.iter().map(|user| self.load_user(user)).collect::<Result<_, String>>();
-        let users = users.map_err(refusal::poison)?;
-        let producers = self.hash(&self.keys.producers).map_err(refusal::poison)?;
-        let sampled = if plan.producers.is_empty() { 0 } else { PRUNE_SAMPLE };
-        let loaded = Loaded {
-            milliseconds: self.keyspace.now,
-            generation: state.generation,
-            last: state.last,
-            pending_first,
-            users,
-            events: plan.events.iter().map(|event| self.keyspace.exists(&self.keys.dedup(event))).collect(),
-            producers: plan.producers.iter().map(|name| producers.get(name).cloned()).collect(),
-            producers_sample: sample(&producers, sampled),
-        };
-        Ok((loaded, self.state_writes))
-    }
-
     pub fn commit(&mut self, watched: u64, commit: &Commit) -> Result<Committed, Error> {
         self.writable()?;
         if watched != self.state_writes && !self.unfenced {
@@ -203,6 +189,7 @@ impl ShardServer {
             id: commit.state.last,
             previous: commit.signal.previous,
             generation_stored: stored.generation,
+            at_milliseconds: self.keyspace.now,
             entries: commit.acks.clone(),
             lost: false,
         });
@@ -242,55 +229,6 @@ impl ShardServer {
         })
     }
 
-    pub fn lose_lease(&mut self) {
-        self.keyspace.delete(&self.keys.lease);
-    }
-
-    pub fn destroy_group(&mut self) {
-        if let Ok(Some(changes)) = self.keyspace.find_mut::<Stream>(&self.keys.changes) {
-            changes.groups.remove(GROUP);
-        }
-        self.unblock(&refusal::no_group());
-    }
-
-    /// All keys are gone. Nobody writes `state` here, but what was watched was touched.
-    pub fn flush(&mut self) {
-        self.keyspace.clear();
-        self.state_writes += 1;
-        self.unblock(&refusal::unblocked());
-    }
-
-    /// Trims the oldest pending entry and everything before it.
-    pub fn trim_pending(&mut self) {
-        let Ok(Some(changes)) = self.keyspace.find_mut::<Stream>(&self.keys.changes) else {
-            return;
-        };
-        let first = changes.group().and_then(|group| group.pending.keys().next().copied());
-        if let Some(first) = first {
-            changes.trim_below(after(first));
-            self.history.trimmed.push(first);
-        }
-    }
-
-    /// A replica takes over that has not heard of the last commits nor of anything since. Appended entries are kept:
-    /// their writers waited for the replica.
-    pub fn fail_over(&mut self, away: Duration, commits_lost: usize) {
-        let lost = commits_lost.min(self.before_commits.len());
-        if lost > 0 {
-            let at = self.before_commits.len() - lost;
-            let mut restored = self.before_commits.split_off(at).pop_front().unwrap_or_default();
-            restored.now = self.keyspace.now;
-            self.keyspace = restored;
-            self.keep_entries();
-            self.history.lose(lost);
-        }
-        self.epoch += 1;
-        self.state_writes += 1;
-        self.inbox.clear();
-        self.unblock(&refusal::unblocked());
-        self.away_until = self.keyspace.now + away.as_millis() as u64;
-    }
-
     /// Entries that no commit has settled yet.
     pub fn unsettled(&self) -> Vec<EntryId> {
         self.keyspace.get::<Stream>(&self.keys.changes).ok().flatten().map(Stream::unsettled).unwrap_or_default()
@@ -301,6 +239,24 @@ impl ShardServer {
         let log = self.keyspace.get::<Stream>(&self.keys.log).ok().flatten();
         let payload = |fields: &Fields| fields.iter().find(|(name, _)| *name == "s").map(|(_, value)| value.clone());
         log.map(|log| log.entries.values().filter_map(payload).collect()).unwrap_or_default()
+    }
+
+    /// What the shard's own keys must be, or the error of the first that is not.
+    fn own_types(&self) -> Result<(), String> {
+        let keys = &self.keys;
+        self.keyspace.get::<Hash>(&keys.state)?;
+        self.keyspace.get::<Stream>(&keys.changes)?;
+        self.keyspace.get::<Stream>(&keys.log)?;
+        self.keyspace.get::<Sorted>(&keys.users)?;
+        self.keyspace.get::<Hash>(&keys.producers)?;
+        self.keyspace.get::<Stream>(&keys.dead_letters)?;
+        Ok(())
+    }
+
+    /// The workers' group: its last delivered entry, and what is pending with its counts.
+    pub fn group(&self) -> Option<(EntryId, BTreeMap<EntryId, u64>)> {
+        let changes = self.keyspace.get::<Stream>(&self.keys.changes).ok().flatten()?;
+        changes.groups.get(GROUP).map(|group| (group.delivered, group.pending.clone()))
     }
 
     fn writable(&self) -> Result<(), Error> {
@@ -327,29 +283,6 @@ impl ShardServer {
         }
     }
 
-    fn unblock(&mut self, error: &Error) {
-        self.waiters.drain(..).for_each(|waiter| drop(waiter.reply.send(Err(error.clone()))));
-    }
-
-    fn remember(&mut self) {
-        if self.snapshots_max > 0 {
-            self.before_commits.push_back(self.keyspace.clone());
-        }
-        while self.before_commits.len() > self.snapshots_max {
-            self.before_commits.pop_front();
-        }
-    }
-
-    /// Puts back the entries that were appended since, also those that were settled and trimmed since.
-    fn keep_entries(&mut self) {
-        let Ok(changes) = self.keyspace.get_mut::<Stream>(&self.keys.changes) else {
-            return;
-        };
-        let later = self.history.entries.iter().rev().take_while(|(id, _)| *id > changes.last);
-        changes.entries.extend(later.cloned());
-        changes.last = changes.entries.keys().next_back().map_or(changes.last, |last| changes.last.max(*last));
-    }
-
     fn log(&mut self, commit: &Commit) -> Result<(), String> {
         let CommitId { generation, sequence } = commit.signal.id;
         let log = self.keyspace.get_mut::<Stream>(&self.keys.log)?;
@@ -370,26 +303,9 @@ impl ShardServer {
         })
     }
 
-    fn load_user(&self, plan: &UserPlan) -> Result<UserLoaded, String> {
-        let (birthdays, profile) = (self.hash(&self.keys.birthdays(&plan.user))?, self.keys.profile(&plan.user));
-        let versions = self.hash(&self.keys.versions(&plan.user))?;
-        let profile_version = self.hash(&profile)?.get("version").cloned();
-        Ok(UserLoaded {
-            friends: plan.friends.iter().map(|friend| birthdays.get(friend.as_str()).cloned()).collect(),
-            versions: plan.versions.iter().map(|field| versions.get(field).cloned()).collect(),
-            profile_version: profile_version.filter(|_| plan.profile),
-            extent: plan.extent.then(|| (birthdays.len() as u64, self.keyspace.exists(&profile))),
-            sample: sample(&versions, if plan.sample { PRUNE_SAMPLE } else { 0 }),
-        })
+    fn hash(&self, key: &Key) -> Result<Cow<'_, Hash>, String> {
+        Ok(self.keyspace.get::<Hash>(key)?.map_or_else(Default::default, Cow::Borrowed))
     }
-
-    fn hash(&self, key: &crate::key::Key) -> Result<std::borrow::Cow<'_, Hash>, String> {
-        Ok(self.keyspace.get::<Hash>(key)?.map_or_else(Default::default, std::borrow::Cow::Borrowed))
-    }
-}
-
-fn sample(fields: &Hash, count: usize) -> Vec<(String, String)> {
-    fields.iter().take(count).map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 /// The hash `state` after a commit; `generation` is written by taking the lease alone.

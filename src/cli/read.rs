@@ -1,0 +1,157 @@
+//! `heyday read`: a user's profile and friends.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::cluster::{self, block_on};
+use super::output::{self, Format};
+use super::{Context, Exit};
+use crate::birthday::Birthday;
+use crate::client::reader::{Friend, Profile, View};
+
+/// Show a user's profile and friends, soonest birthday first
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  heyday read 42\n  heyday read 42 --json | jq '.friends[0]'\n\n\
+    STATE is live, stale (changes have been waiting for longer than reader.fresh_within) or cold (nobody\n\
+    has told of this user: an empty view, not an error).")]
+pub struct Arguments {
+    /// The user's id
+    user: String,
+    #[command(flatten)]
+    format: Format,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    user: String,
+    state: &'static str,
+    freshness_ms: u64,
+    profile: ProfileAnswer,
+    friends: Vec<FriendAnswer>,
+}
+
+#[derive(Serialize)]
+struct ProfileAnswer {
+    schema: Option<u32>,
+    version: Option<u64>,
+    updated_at: Option<u64>,
+    birthday: Option<String>,
+    /// The user's own fields; none has one of the names above.
+    #[serde(flatten)]
+    fields: BTreeMap<String, String>,
+}
+
+#[derive(Serialize)]
+struct FriendAnswer {
+    friend: String,
+    birthday: Option<String>,
+    next: Option<String>,
+    days: Option<i32>,
+    age: Option<i16>,
+}
+
+pub fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
+    let user = cluster::user(&arguments.user)?;
+    let view = block_on(async {
+        let hub = cluster::hub(context).await?;
+        Ok(hub.reader(context.settings.config.reader()).read(&user).await?)
+    })?;
+    if arguments.format.json {
+        output::print_json(&Answer::new(&view))?;
+    } else {
+        print(&view)?;
+    }
+    Ok(Exit::Done)
+}
+
+impl Answer {
+    fn new(view: &View) -> Answer {
+        Answer {
+            user: view.user.to_string(),
+            state: view.state.name(),
+            freshness_ms: u64::try_from(view.freshness.as_millis()).unwrap_or(u64::MAX),
+            profile: ProfileAnswer::new(&view.profile),
+            friends: view.friends.iter().map(FriendAnswer::new).collect(),
+        }
+    }
+}
+
+impl ProfileAnswer {
+    fn new(profile: &Profile) -> ProfileAnswer {
+        let known = profile.schema > 0;
+        ProfileAnswer {
+            schema: known.then_some(profile.schema),
+            version: known.then_some(profile.version),
+            updated_at: profile.updated_at,
+            birthday: known_date(profile.birthday),
+            fields: profile.fields.clone(),
+        }
+    }
+}
+
+impl FriendAnswer {
+    fn new(friend: &Friend) -> FriendAnswer {
+        FriendAnswer {
+            friend: friend.friend.to_string(),
+            birthday: known_date(friend.birthday),
+            next: friend.next.map(|next| next.date.to_string()),
+            days: friend.next.map(|next| next.days),
+            age: friend.next.and_then(|next| next.age),
+        }
+    }
+}
+
+fn known_date(birthday: Birthday) -> Option<String> {
+    (birthday != Birthday::Unknown).then(|| birthday.to_string())
+}
+
+fn print(view: &View) -> std::io::Result<()> {
+    let Answer { user, state, freshness_ms, profile, friends } = Answer::new(view);
+    let behind = match freshness_ms {
+        0 => String::new(),
+        waiting => format!(", changes wait for {}", output::age(waiting)),
+    };
+    let mut table = output::plain();
+    table.add_row(["user", &user]);
+    table.add_row(["state", &format!("{state}{behind}")]);
+    if let Some(birthday) = &profile.birthday {
+        table.add_row(["birthday", birthday]);
+    }
+    for (name, value) in &profile.fields {
+        table.add_row([name, value]);
+    }
+    if let Some(at) = profile.updated_at {
+        table.add_row(["updated", &output::moment(at)]);
+    }
+    output::print_table(&table)?;
+    if friends.is_empty() {
+        return output::print("\nno friends\n");
+    }
+    let mut table = output::table(&["friend", "birthday", "next", "in", "turns"]);
+    for (row, friend) in friends.into_iter().zip(&view.friends) {
+        let weekday = |next: crate::birthday::Next| next.date.strftime("%a %Y-%m-%d").to_string();
+        table.add_row([
+            row.friend,
+            shown(row.birthday),
+            shown(friend.next.map(weekday)),
+            shown(row.days.map(in_days)),
+            shown(row.age),
+        ]);
+    }
+    output::right(&mut table, &[4]);
+    output::print("\n")?;
+    output::print_table(&table)
+}
+
+fn in_days(days: i32) -> String {
+    match days {
+        0 => "today".to_owned(),
+        1 => "tomorrow".to_owned(),
+        days => format!("{days} days"),
+    }
+}
+
+fn shown(value: Option<impl ToString>) -> String {
+    value.map_or("-".to_owned(), |value| value.to_string())
+}

@@ -1,0 +1,54 @@
+//! Loading what a plan names.
+
+use std::borrow::Cow;
+
+use super::super::keyspace::Hash;
+use super::super::refusal;
+use super::ShardServer;
+use crate::key::Key;
+use crate::reduce::{Loaded, PRUNE_SAMPLE, Plan, UserLoaded, UserPlan};
+use crate::store::Error;
+
+impl ShardServer {
+    /// What the plan names, and the count of writes that a commit compares with.
+    pub fn load(&mut self, plan: &Plan) -> Result<(Loaded, u64), Error> {
+        let state = self.state()?;
+        let group = self.changes()?.group().ok_or_else(refusal::no_group)?;
+        let pending_first = group.pending.keys().next().copied();
+        let users = plan.users.iter().map(|user| self.load_user(user)).collect::<Result<_, String>>();
+        let users = users.map_err(refusal::poison)?;
+        let named = !plan.producers.is_empty();
+        let producers = if named { self.hash(&self.keys.producers).map_err(refusal::foreign)? } else { Cow::default() };
+        let loaded = Loaded {
+            milliseconds: self.keyspace.now,
+            generation: state.generation,
+            last: state.last,
+            pending_first,
+            users,
+            events: plan.events.iter().map(|event| self.keyspace.exists(&self.keys.dedup(event))).collect(),
+            producers: plan.producers.iter().map(|name| producers.get(name).cloned()).collect(),
+            producers_sample: sample(&producers, PRUNE_SAMPLE),
+        };
+        Ok((loaded, self.state_writes))
+    }
+
+    /// Only what is planned is read: a key of a foreign type that nothing asks for is no trouble.
+    fn load_user(&self, plan: &UserPlan) -> Result<UserLoaded, String> {
+        let profile = self.keys.profile(&plan.user);
+        let asked = |asked: bool, key: Key| if asked { self.hash(&key) } else { Ok(Cow::default()) };
+        let birthdays = asked(plan.extent || !plan.friends.is_empty(), self.keys.birthdays(&plan.user))?;
+        let versions = asked(plan.sample || !plan.versions.is_empty(), self.keys.versions(&plan.user))?;
+        let profile_version = asked(plan.profile, profile.clone())?.get("version").cloned();
+        Ok(UserLoaded {
+            friends: plan.friends.iter().map(|friend| birthdays.get(friend.as_str()).cloned()).collect(),
+            versions: plan.versions.iter().map(|field| versions.get(field).cloned()).collect(),
+            profile_version,
+            extent: plan.extent.then(|| (birthdays.len() as u64, self.keyspace.exists(&profile))),
+            sample: sample(&versions, if plan.sample { PRUNE_SAMPLE } else { 0 }),
+        })
+    }
+}
+
+fn sample(fields: &Hash, count: usize) -> Vec<(String, String)> {
+    fields.iter().take(count).map(|(name, value)| (name.clone(), value.clone())).collect()
+}

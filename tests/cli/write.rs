@@ -1,0 +1,188 @@
+//! `heyday write`: one change, and files of them.
+
+use std::io::Write;
+use std::process::Stdio;
+use std::time::Duration;
+
+use heyday::local::Options;
+use serde_json::json;
+
+use super::stage::Stage;
+use super::{command, run};
+use crate::support::cluster::own_cluster;
+use crate::support::eventually;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A file with these lines, removed at the end of the test.
+fn file(lines: &[String]) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("changes.ndjson");
+    std::fs::write(&path, lines.join("\n") + "\n").unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    (folder, path)
+}
+
+async fn settled(stage: &Stage) {
+    let done = async || {
+        let totals = stage.json(&["status", "--json"])["totals"].clone();
+        Some(()).filter(|()| totals["unread"] == 0 && totals["pending"] == 0)
+    };
+    eventually(PATIENCE, "everything was applied", done).await;
+}
+
+#[tokio::test]
+async fn change_is_appended_where_it_says() {
+    let stage = Stage::with_shards(4).await;
+    let changes = stage.json(&["shard", "foo", "--json"])["keys"]["changes"].as_str().unwrap().to_owned();
+    let written = stage.heyday(&["write", "add", "user=foo", "friend=bar", "birthday=1990-05-01"]);
+    assert_eq!((written.code, written.stderr.as_str()), (0, ""));
+    let id = written.stdout.strip_prefix("shard 2 entry ").unwrap().trim_end();
+    let entry = stage.redis(&["XRANGE", &changes, id, id]).await;
+    let expected = [id, "type", "add", "user", "foo", "friend", "bar", "birthday", "1990-05-01"];
+    assert_eq!(entry.lines().collect::<Vec<_>>(), expected);
+    let answer = stage.heyday(&["write", "remove", "user=foo", "friend=bar", "--json"]).stdout;
+    let id = stage.redis(&["XREVRANGE", &changes, "+", "-", "COUNT", "1"]).await;
+    insta::assert_snapshot!(answer.replace(id.lines().next().unwrap(), "[id]"), @r#"{"shard":2,"id":"[id]"}"#);
+}
+
+#[tokio::test]
+async fn wrong_change_is_refused_with_its_reason() {
+    let stage = Stage::with_shards(4).await;
+    let long = format!("user={}", "x".repeat(65));
+    let cases: [(&[&str], &str); 14] = [
+        (&["befriend", "user=1"], "type \"befriend\": expected add, remove, update, birthday or profile"),
+        (&["add", "friend=2"], "user: missing"),
+        (&["add", "user=", "friend=2"], "user \"\": empty"),
+        (&["remove", &long, "friend=2"], "65 bytes long, at most 64 are allowed"),
+        (&["add", "user=a:b", "friend=2"], "user \"a:b\": contains ':'"),
+        (&["add", "user=1", "friend=1"], "friend \"1\": the same as user"),
+        (&["add", "user=1", "friend=2", "birthday=1990-02-30"], "birthday \"1990-02-30\": no such day"),
+        (&["add", "user=1", "friend=2", "birthday=2999-01-01"], "birthday \"2999-01-01\": in the future"),
+        (&["add", "user=1", "friend=2", "birthday=1.5.1990"], "expected YYYY-MM-DD, --MM-DD or nothing"),
+        (&["add", "user=1", "friend=2", "version=new"], "version \"new\": expected a number"),
+        (&["add", "user=1", "friend=2", "seq=1"], "seq \"1\": given without producer"),
+        (&["add", "user=1", "friend=2", "brithday=1990-05-01"], "brithday: no such field for this type"),
+        (&["profile", "user=1", "profile.city=a", "profile.city=b"], "profile.city \"b\": given more than once"),
+        (&["add", "user=1", "friend"], "expected FIELD=VALUE"),
+    ];
+    for (arguments, expected) in cases {
+        let refused = stage.heyday(&[&["write"], arguments].concat());
+        assert_eq!((refused.code, refused.stdout.as_str()), (64, ""), "{arguments:?}: {}", refused.stderr);
+        assert!(refused.stderr.contains(expected), "{arguments:?}: {}", refused.stderr);
+    }
+    assert_eq!(stage.json(&["status", "--json"])["totals"]["unread"], 0);
+}
+
+#[tokio::test]
+async fn file_is_appended_in_the_order_of_its_lines() {
+    const USERS: usize = 50;
+    const LINES: usize = 5_000;
+    let stage = Stage::with_shards(4).await;
+    let line = |at: usize| format!(r#"{{"type":"profile","user":"u{}","profile.at":{at},"version":null}}"#, at % USERS);
+    let (_folder, path) = file(&(0..LINES).map(line).collect::<Vec<_>>());
+    let written = stage.heyday(&["write", "--file", &path, "--json"]);
+    assert_eq!(written.code, 0, "{}", written.stderr);
+    insta::assert_snapshot!(written.stdout, @r#"{"lines":5000,"appended":5000,"bad":0,"refused":[],"unknown":[]}"#);
+    assert!(written.stderr.starts_with("heyday: 5000 appended in "), "{}", written.stderr);
+    let mut found = 0;
+    for user in ["u0", "u1", "u2", "u7", "u11", "u49"] {
+        let changes = stage.json(&["shard", user, "--json"])["keys"]["changes"].as_str().unwrap().to_owned();
+        let entries = stage.redis(&["XRANGE", &changes, "-", "+"]).await;
+        let entries: Vec<&str> = entries.lines().collect();
+        let fields: Vec<&[&str]> = entries.chunks(7).filter(|entry| entry[4] == user).collect();
+        let at: Vec<usize> = fields.iter().map(|entry| entry[6].parse().unwrap()).collect();
+        assert!(at.is_sorted() && at.len() == LINES / USERS, "{user}: {at:?}");
+        found += at.len();
+    }
+    assert_eq!(found, 6 * LINES / USERS);
+}
+
+#[tokio::test]
+async fn bad_lines_are_named_and_stop_or_are_skipped() {
+    let stage = Stage::with_shards(4).await;
+    let lines = [
+        r#"{"type":"add","user":1,"friend":2}"#,
+        "",
+        r#"{"type":"add","user":1,"friend":1}"#,
+        r#"{"type":"add","user":1,"friend":{"id":3}}"#,
+        "not json",
+        r#"{"type":"remove","user":1,"friend":2}"#,
+    ];
+    let (_folder, path) = file(&lines.map(str::to_owned));
+    let stopped = stage.heyday(&["write", "--file", &path]);
+    assert_eq!((stopped.code, stopped.stdout.as_str()), (1, ""));
+    let said: Vec<&str> = stopped.stderr.lines().collect();
+    assert_eq!(said[0], "heyday: line 3: friend \"1\": the same as user");
+    assert!(said[1].contains("1 appended") && said[1].ends_with("1 bad line, stopped at line 3"), "{}", said[1]);
+
+    let skipped = stage.heyday(&["write", "--file", &path, "--on-error", "skip", "--json"]);
+    assert_eq!(skipped.code, 1);
+    assert_eq!(skipped.stdout, "{\"lines\":6,\"appended\":2,\"bad\":3,\"refused\":[],\"unknown\":[]}\n");
+    let said: Vec<&str> = skipped.stderr.lines().collect();
+    assert!(said[1].starts_with("heyday: line 4: field \"friend\": an object; expected"), "{}", said[1]);
+    assert!(said[2].starts_with("heyday: line 5: "), "{}", said[2]);
+    assert_eq!(said.len(), 4);
+}
+
+#[tokio::test]
+async fn file_of_a_producer_may_be_written_again() {
+    const LINES: usize = 200;
+    let stage = Stage::with_shards(4).await;
+    let line = |at: usize| format!(r#"{{"type":"profile","user":"u{}","profile.at":"{at}"}}"#, at % 2);
+    let (_folder, path) = file(&(0..LINES).map(line).collect::<Vec<_>>());
+    let _worker = stage.worker().await;
+    for _ in 0..2 {
+        let written = stage.heyday(&["write", "--file", &path, "--producer", "import-7"]);
+        assert_eq!(written.code, 0, "{}", written.stderr);
+    }
+    settled(&stage).await;
+    let profile = stage.json(&["read", "u1", "--json"])["profile"].clone();
+    assert_eq!((&profile["version"], &profile["at"]), (&json!(LINES / 2), &json!("199")));
+    let dead = stage.json(&["status", "--json"])["totals"]["dead"].clone();
+    assert_eq!(dead, 0);
+}
+
+#[tokio::test]
+async fn stdin_is_a_file_too() {
+    let stage = Stage::with_shards(4).await;
+    let mut writing = command(&["write", "--file", "-"], &stage.variables())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    writing.stdin.take().unwrap().write_all(b"{\"type\":\"add\",\"user\":1,\"friend\":2}").unwrap();
+    let output = writing.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(stage.json(&["status", "--json"])["totals"]["unread"], 1);
+
+    let absent = stage.heyday(&["write", "--file", "absent.ndjson"]);
+    assert_eq!((absent.code, absent.stdout.as_str()), (64, ""));
+    assert!(absent.stderr.starts_with("heyday: absent.ndjson: "), "{}", absent.stderr);
+}
+
+#[tokio::test]
+async fn full_memory_stops_a_file_and_names_the_lines_cluster_own() {
+    let cluster = own_cluster(Options::default()).await;
+    let seeds = cluster.seeds();
+    let variables = [("HEYDAY_REDIS__NODES", seeds.as_str()), ("HEYDAY_WRITER__TIMEOUT", "2s")];
+    assert_eq!(run(&["init", "--shards", "1"], &variables).code, 0);
+    for index in 0..6 {
+        cluster.cli(index, &["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
+    }
+    let lines: Vec<String> = (0..10).map(|at| format!(r#"{{"type":"remove","user":"u","friend":"f{at}"}}"#)).collect();
+    let (_folder, path) = file(&lines);
+    let refused = run(&["write", "--file", &path, "--json"], &variables);
+    assert_eq!(refused.code, 69, "{}", refused.stderr);
+    let tally: serde_json::Value = serde_json::from_str(&refused.stdout).unwrap();
+    assert_eq!((&tally["appended"], tally["refused"].as_array().unwrap().len()), (&json!(0), 10), "{tally}");
+    assert!(
+        refused.stderr.contains("OOM") && refused.stderr.contains("not appended: lines 1-10"),
+        "{}",
+        refused.stderr
+    );
+    let one = run(&["write", "remove", "user=u", "friend=f"], &variables);
+    let last = one.stderr.lines().last().unwrap();
+    assert!(one.code == 69 && last.starts_with("heyday: shard 0: not appended: "), "{}", one.stderr);
+}
