@@ -1,34 +1,41 @@
 //! Lists in the documentation are the tables of the code.
 
-use heyday::{admin, cli::exit, metrics};
+use heyday::{admin, cli::exit, key, metrics};
 
-const OPERATIONS: &str = include_str!("../docs/operations.md");
+const OPERATIONS: (&str, &str) = ("docs/operations.md", include_str!("../docs/operations.md"));
+const KEYS: (&str, &str) = ("docs/keys.md", include_str!("../docs/keys.md"));
 
-/// What stands between the two marks that carry this name.
-fn listed(name: &str) -> &'static str {
-    let between = OPERATIONS.split_once(&format!("<!-- {name}: begin -->\n"));
-    let (_, after) = between.unwrap_or_else(|| panic!("docs/operations.md has no list {name:?}"));
+/// What stands between the two marks that carry this name must be what the code says.
+fn check((page, text): (&str, &str), name: &str, expected: &str) {
+    let between = text.split_once(&format!("<!-- {name}: begin -->\n"));
+    let (_, after) = between.unwrap_or_else(|| panic!("{page} has no list {name:?}"));
     let (list, _) = after.split_once(&format!("<!-- {name}: end -->")).expect("the list ends");
-    list
+    assert_eq!(list, expected, "{page} differs from the code; put this there:\n{expected}");
 }
 
-fn check(name: &str, expected: &str) {
-    assert_eq!(listed(name), expected, "docs/operations.md differs from the code; put this there:\n{expected}");
+#[test]
+fn keys_lists_every_key() {
+    let row = |row: &key::Row| {
+        let format = if row.public { "public" } else { "private" };
+        format!("| `{}` | {} | {} | {} | {format} |\n", row.pattern, row.kind, row.content, row.life)
+    };
+    let rows: String = key::REGISTRY.iter().map(row).collect();
+    check(KEYS, "keys", &format!("| key | type | content | life | format |\n|---|---|---|---|---|\n{rows}"));
 }
 
 #[test]
 fn operations_lists_every_metric() {
-    check("metrics", &metrics::markdown());
+    check(OPERATIONS, "metrics", &metrics::markdown());
 }
 
 #[test]
 fn operations_lists_every_endpoint() {
     let rows = admin::ENDPOINTS.iter().map(|endpoint| format!("| `{}` | {} |\n", endpoint.path, endpoint.what));
-    check("endpoints", &format!("| path | answers |\n|---|---|\n{}", rows.collect::<String>()));
+    check(OPERATIONS, "endpoints", &format!("| path | answers |\n|---|---|\n{}", rows.collect::<String>()));
 }
 
 #[test]
 fn operations_lists_every_exit_code() {
     let rows = exit::TABLE.iter().map(|(_, code, meaning)| format!("| {code} | {meaning} |\n"));
-    check("exit codes", &format!("| code | meaning |\n|---|---|\n{}", rows.collect::<String>()));
+    check(OPERATIONS, "exit codes", &format!("| code | meaning |\n|---|---|\n{}", rows.collect::<String>()));
 }
