@@ -114,10 +114,17 @@ impl Hub {
         &self.0.nodes
     }
 
-    /// Looks at the cluster again, for no longer than `patience`. What fails here shows in the next attempt.
+    /// Looks at the cluster again, for no longer than `patience`, and lets go of nodes that have left it. What fails here
+    /// shows in the next attempt.
     pub(super) async fn refresh(&self, patience: Duration) {
-        if let Ok(Err(error)) = tokio::time::timeout(patience, self.0.topology.refresh()).await {
-            tracing::debug!(%error, "the cluster could not be asked for its slots");
+        match tokio::time::timeout(patience, self.0.topology.refresh()).await {
+            Ok(Ok(())) => {
+                let members = self.0.topology.all();
+                self.0.pipes.retain(|node| members.iter().any(|member| member.address == *node));
+                self.0.nodes.prune();
+            }
+            Ok(Err(error)) => tracing::debug!(%error, "the cluster could not be asked for its slots"),
+            Err(_) => tracing::debug!(?patience, "the cluster did not say in time who owns its slots"),
         }
     }
 }

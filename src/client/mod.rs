@@ -21,6 +21,7 @@ mod lane;
 mod listen;
 mod poll;
 pub mod reader;
+mod reading;
 mod session;
 pub mod subscriber;
 pub mod writer;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::backoff::Backoff;
-use super::session::{Cell, Reading, Session};
+use super::reading::Reading;
+use super::session::{Cell, Session};
 use crate::error::{Disposition, ServerCode, ServerError};
 use crate::key::Key;
 use crate::position::CommitId;
@@ -39,9 +40,8 @@ pub(super) async fn run(session: Arc<Session>, node: NodeAddress, is_over: impl 
             continue;
         }
         let now = Instant::now();
-        let due: Vec<&Cell> = here.iter().copied().filter(|cell| cell.next() <= now).take(TIPS_MAX).collect();
-        if due.is_empty() {
-            let next = here.iter().map(|cell| cell.next()).min().unwrap_or(now);
+        let next = here.iter().map(|cell| cell.next()).min().unwrap_or(now);
+        if next > now {
             tokio::select! {
                 biased;
                 _ = wake.changed() => {}
@@ -50,7 +50,8 @@ pub(super) async fn run(session: Arc<Session>, node: NodeAddress, is_over: impl 
             }
             continue;
         }
-        due.iter().for_each(|cell| session.plan_next(cell));
+        let due = due(&session, here, now);
+        due.iter().for_each(|cell| session.plan_next(cell, now));
         match (Round { session: &session, node: &node, asking: false }).run_all(due.clone()).await {
             Ok(()) => backoff.reset(),
             Err(error) => {
@@ -61,6 +62,17 @@ pub(super) async fn run(session: Arc<Session>, node: NodeAddress, is_over: impl 
             }
         }
     }
+}
+
+/// The logs to read now, the longest due first. Those that would be due soon come along: one pipeline for many instead of
+/// many for one each.
+fn due<'a>(session: &Session, here: Vec<&'a Cell>, now: Instant) -> Vec<&'a Cell> {
+    let options = &session.options;
+    let soon = now + options.poll_interval.min(options.poll_interval_degraded) / 4;
+    let mut due: Vec<(Instant, &Cell)> = here.into_iter().map(|cell| (cell.next(), cell)).collect();
+    due.retain(|(next, _)| *next <= soon);
+    due.sort_by_key(|(next, _)| *next);
+    due.into_iter().take(TIPS_MAX).map(|(_, cell)| cell).collect()
 }
 
 /// One look at some logs of one node.
@@ -95,9 +107,8 @@ impl Round<'_> {
         for ((cell, position), answer) in cells.into_iter().zip(positions).zip(tips(&pipe, &logs, self.asking).await?) {
             match (answer, position) {
                 (Ok(tip), Some(position)) if tip > position => behind.push((cell, position, tip)),
-                (Ok(tip), after) => {
-                    self.session.read(cell, Reading { after, tip, entries: Vec::new() }).await;
-                }
+                (Ok(tip), Some(after)) => self.session.read(cell, Reading { after, tip, entries: Vec::new() }).await,
+                (Ok(tip), None) => self.session.begin(cell, tip).await,
                 (Err(error), _) => self.refused(cell, &error, &mut arrived),
             }
         }
@@ -116,7 +127,7 @@ impl Round<'_> {
 
     async fn take(&self, cell: &Cell, position: CommitId, tip: CommitId, entries: Vec<redis::log::LogEntry>) {
         let more = entries.len() == ENTRIES_MAX;
-        self.session.read(cell, Reading { after: Some(position), tip, entries }).await;
+        self.session.read(cell, Reading { after: position, tip, entries }).await;
         if more {
             self.session.hurry(cell);
         }

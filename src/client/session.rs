@@ -3,20 +3,24 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 
 use super::Hub;
+use super::reading::Reading;
 use super::subscriber::{Event, Options};
 use crate::change::UserId;
 use crate::key::ShardKeys;
 use crate::position::CommitId;
 use crate::redis::NodeAddress;
-use crate::redis::log::LogEntry;
 use crate::shard::Shard;
 use crate::signal::{Continuity, Signal, Step};
+
+/// A log is not read more often than this without a reason.
+const POLL_INTERVAL_MIN: Duration = Duration::from_millis(10);
 
 pub(super) struct Session {
     pub hub: Hub,
@@ -58,14 +62,6 @@ struct Schedule {
     next: Instant,
 }
 
-/// What a read of the log brought.
-pub(super) struct Reading {
-    /// The position after which was read.
-    pub after: Option<CommitId>,
-    pub tip: CommitId,
-    pub entries: Vec<LogEntry>,
-}
-
 impl Session {
     pub fn new(hub: Hub, options: Options, shards: Vec<Shard>, events: mpsc::Sender<Event>) -> Session {
         // A log that nobody has subscribed to by then is read all the same.
@@ -102,8 +98,8 @@ impl Session {
     pub async fn heard(&self, cell: &Cell, payload: &[u8]) {
         let mut state = cell.state.lock().await;
         let step = match (Signal::decode(payload), &mut state.continuity) {
-            // The tip, once it is known, will be at or behind this signal's, or the log tells of it.
-            (_, None) => return,
+            // What the tip, once it is known, does not cover, the next look at the log tells.
+            (_, None) => Step::Fetch,
             (Ok(signal), Some(continuity)) => continuity.heard(signal),
             (Err(error), Some(_)) => {
                 state.unreadable(cell, &error);
@@ -116,40 +112,40 @@ impl Session {
         }
     }
 
-    /// What the log said. Signals heard since it was asked make the answer older than the position.
+    /// The tip of a log that had no position yet: from here on everything is told.
+    pub async fn begin(&self, cell: &Cell, tip: CommitId) {
+        let mut state = cell.state.lock().await;
+        if state.continuity.is_some() {
+            return;
+        }
+        state.continuity = Some(Continuity::new(tip));
+        if self.handed_over.load(Ordering::SeqCst) {
+            self.deliver(cell.keys.shard, Step::Reset).await;
+        }
+        self.started.send_modify(|started| *started += 1);
+    }
+
+    /// What the log said.
     pub async fn read(&self, cell: &Cell, reading: Reading) {
         let mut state = cell.state.lock().await;
         let Some(continuity) = &mut state.continuity else {
-            state.continuity = Some(Continuity::new(reading.tip));
-            if self.handed_over.load(Ordering::SeqCst) {
-                self.deliver(cell.keys.shard, Step::Reset).await;
-            }
-            self.started.send_modify(|started| *started += 1);
             return;
         };
-        let position = continuity.position();
-        let overtaken = reading.after != Some(position);
-        let last = reading.entries.last().map_or(reading.tip, |(id, _)| reading.tip.max(*id));
-        let new: Vec<_> = reading.entries.into_iter().filter(|(id, _)| *id > position).collect();
-        if overtaken && (new.is_empty() || reading.tip <= position) {
-            if reading.tip > position {
-                self.hurry(cell);
-            }
-            return;
-        }
-        let step = match new.into_iter().map(decode).collect::<Result<_, _>>() {
-            Ok(signals) => {
-                let step = continuity.read(signals, reading.tip);
-                state.unreadable_told = false;
+        let read_something = !reading.entries.is_empty();
+        let step = match reading.settle(continuity) {
+            Ok(step) => {
+                state.unreadable_told &= !read_something;
                 step
             }
             Err(error) => {
-                *continuity = Continuity::new(last);
                 state.unreadable(cell, &error);
                 Step::Reset
             }
         };
-        self.deliver(cell.keys.shard, step).await;
+        match step {
+            Step::Fetch => self.hurry(cell),
+            step => self.deliver(cell.keys.shard, step).await,
+        }
     }
 
     pub async fn position(&self, cell: &Cell) -> Option<CommitId> {
@@ -184,18 +180,18 @@ impl Session {
     }
 
     /// Plans the next read of the log, before the present one: a hurry that comes meanwhile is not lost.
-    pub fn plan_next(&self, cell: &Cell) {
+    pub fn plan_next(&self, cell: &Cell, now: Instant) {
         let mut schedule = cell.schedule();
         let interval = match schedule.live {
             Some(_) => self.options.poll_interval,
             None => self.options.poll_interval_degraded,
         };
-        schedule.next = Instant::now() + interval;
+        schedule.next = now + interval.max(POLL_INTERVAL_MIN);
     }
 
     /// The log could not be read: not long until the next try, however well signals are heard.
     pub fn plan_again(&self, cell: &Cell) {
-        let again = Instant::now() + self.options.poll_interval_degraded;
+        let again = Instant::now() + self.options.poll_interval_degraded.max(POLL_INTERVAL_MIN);
         let mut schedule = cell.schedule();
         schedule.next = schedule.next.min(again);
     }
@@ -242,13 +238,4 @@ impl State {
             self.unreadable_told = true;
         }
     }
-}
-
-fn decode((id, payload): LogEntry) -> Result<Signal, String> {
-    let payload = payload.ok_or_else(|| format!("log entry {id}: no signal"))?;
-    let signal = Signal::decode(&payload).map_err(|error| format!("log entry {id}: {error}"))?;
-    if signal.id != id {
-        return Err(format!("log entry {id}: the signal is of commit {}", signal.id));
-    }
-    Ok(signal)
 }

@@ -104,7 +104,8 @@ impl Error {
 /// - A change without a producer is then [`Error::Unknown`] at once, and those behind it go on. It may even get into
 ///   the stream after them, where a node was frozen and goes on. Appending it again may append it twice.
 /// - A change with producer and sequence is sent again, in order, until it is answered or its time is over: workers
-///   drop what they have applied of a producer, so that a second copy does no harm. Only then it is `Unknown`.
+///   drop what they have applied of a producer, so that a second copy does no harm. Only then it is `Unknown`. The id
+///   told in the end is that of the copy that was answered.
 ///
 /// **Producers.** After a change of a producer failed in any way but [`Error::Rejected`], later sequences of that producer
 /// in the same shard are refused as [`Error::Behind`], until the failed one is appended again. Otherwise it would be lost:

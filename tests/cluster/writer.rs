@@ -167,25 +167,20 @@ async fn a_producers_lost_answer_is_sent_again_in_order() {
     let user = ground.user(SHARD, 0);
     // The connection is open before its answers stop.
     writer.append(&produced(&user, 0)).await.unwrap();
-    let mut receipts = Vec::new();
     for round in 0..3 {
+        let first = round * CHANGES / 3 + 1;
         proxy.stall_answers();
-        let sequences = round * CHANGES / 3 + 1..=(round + 1) * CHANGES / 3;
-        receipts.extend(enqueue_all(&writer, sequences.map(|sequence| produced(&user, sequence))).await);
-        let first = (round * CHANGES / 3 + 1).to_string();
+        let sequences = first..first + CHANGES / 3;
+        let receipts = enqueue_all(&writer, sequences.map(|sequence| produced(&user, sequence))).await;
+        let first = first.to_string();
         eventually(WAIT, "the first of the round arrived", async || {
             ground.appended(SHARD, "seq").await.contains(&first).then_some(())
         })
         .await;
         proxy.cut(Cut::Reset);
         proxy.pass();
-        eventually(WAIT, "the round went through", async || {
-            let last = ((round + 1) * CHANGES / 3).to_string();
-            ground.appended(SHARD, "seq").await.contains(&last).then_some(())
-        })
-        .await;
+        all_appended(receipts).await;
     }
-    all_appended(receipts).await;
     let sequences = ground.appended(SHARD, "seq").await;
     assert!(sequences.len() > CHANGES + 1, "some were sent twice");
     assert_eq!(without_repetitions(&sequences), (0..=CHANGES).collect::<Vec<_>>(), "{sequences:?}");
