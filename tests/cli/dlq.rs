@@ -93,21 +93,43 @@ async fn letters_that_cannot_be_replayed_say_why_and_stay() {
     assert_eq!(stage.json(&["status", "--json"])["totals"]["dead"], 2);
 }
 
+/// A shard with so many letters that can be replayed; gives the keys of its dead letters and changes.
+async fn many(count: usize) -> (Stage, String, String) {
+    let stage = Stage::with_shards(1).await;
+    let keys = stage.json(&["shard", "foo", "--json"])["keys"].clone();
+    let key = |name: &str| keys[name].as_str().unwrap().to_owned();
+    let script = "for i = 1, tonumber(ARGV[1]) do redis.call('XADD', KEYS[1], '*', 'reason', 'r', 'kind', 'k', 'entry', \
+                  '1-' .. i, 'f.type', 'remove', 'f.user', 'u' .. i, 'f.friend', 'x') end";
+    stage.redis(&["EVAL", script, "1", &key("dead_letters"), &count.to_string()]).await;
+    (stage, key("dead_letters"), key("changes"))
+}
+
+#[tokio::test]
+async fn letters_are_replayed_once_however_many_try() {
+    const COUNT: usize = 1000;
+    let (stage, dead_letters, changes) = many(COUNT).await;
+    let mut replays: Vec<_> = (0..3).map(|_| stage.start(&["dlq", "replay", "--all", "--yes", "--json"])).collect();
+    let mut replayed = 0;
+    for replay in &mut replays {
+        assert_eq!(replay.ends().await.code(), Some(0), "{:?}", replay.stderr());
+        let answer: serde_json::Value = serde_json::from_str(&replay.prints(1).await[0]).unwrap();
+        replayed += answer["replayed"].as_u64().unwrap();
+    }
+    assert_eq!(replayed, COUNT as u64);
+    assert_eq!(stage.redis(&["XLEN", &changes]).await, COUNT.to_string());
+    assert_eq!(stage.redis(&["XLEN", &dead_letters]).await, "0");
+}
+
 #[tokio::test]
 async fn many_letters_are_walked_in_pages() {
     const COUNT: usize = 1001;
-    let stage = Stage::with_shards(1).await;
-    let keys = stage.json(&["shard", "foo", "--json"])["keys"].clone();
-    let script = "for i = 1, tonumber(ARGV[1]) do redis.call('XADD', KEYS[1], '*', 'reason', 'r', 'kind', 'k', 'entry', \
-                  '1-' .. i, 'f.type', 'remove', 'f.user', 'u' .. i, 'f.friend', 'x') end";
-    let dead_letters = keys["dead_letters"].as_str().unwrap();
-    stage.redis(&["EVAL", script, "1", dead_letters, &COUNT.to_string()]).await;
+    let (stage, dead_letters, changes) = many(COUNT).await;
     let listed = stage.heyday(&["dlq", "list", "--json", "--limit", "0"]);
     assert_eq!(listed.stdout.lines().count(), COUNT);
     let answer = stage.json(&["dlq", "replay", "--all", "--yes", "--limit", "600", "--json"]);
     assert_eq!(answer, json!({"replayed": 600, "kept": 0, "gone": 0}));
-    assert_eq!(stage.redis(&["XLEN", keys["changes"].as_str().unwrap()]).await, "600");
-    assert_eq!(stage.redis(&["XLEN", dead_letters]).await, "401");
+    assert_eq!(stage.redis(&["XLEN", &changes]).await, "600");
+    assert_eq!(stage.redis(&["XLEN", &dead_letters]).await, "401");
 }
 
 #[tokio::test]

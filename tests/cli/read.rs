@@ -1,11 +1,14 @@
 //! `heyday read` and `heyday watch`: what was written comes out.
 
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
 use std::time::Duration;
 
 use heyday::birthday::{Birthday, LeapDay};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
+use super::command;
 use super::stage::Stage;
 use crate::support::eventually;
 
@@ -94,6 +97,25 @@ async fn watch_prints_each_change_as_it_comes() {
     assert_eq!(watch.ends().await.code(), Some(0), "{:?}", watch.stderr());
     let second: Value = serde_json::from_str(&watch.prints(2).await[1]).unwrap();
     assert_eq!((&second["user"], &second["views"]), (&"foo".into(), &serde_json::json!(["profile"])));
+}
+
+#[tokio::test]
+async fn watch_ends_cleanly_when_nobody_reads_it_any_more() {
+    let stage = Stage::with_shards(4).await;
+    let _worker = stage.worker().await;
+    let (reader, writer) = std::io::pipe().unwrap();
+    let arguments = ["watch", "--for", "30s"];
+    let mut watch = command(&arguments, &stage.variables()).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = BufReader::new(watch.stderr.take().unwrap());
+    let mut said = String::new();
+    stderr.read_line(&mut said).unwrap();
+    assert_eq!(said, "heyday: watching\n");
+    drop(reader);
+    write(&stage, &["add", "user=foo", "friend=bar"]);
+    let ended = eventually(PATIENCE, "watch ended", async || watch.try_wait().unwrap()).await;
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).unwrap();
+    assert_eq!((ended.code(), rest.as_str()), (Some(0), ""));
 }
 
 #[tokio::test]

@@ -106,3 +106,13 @@ async fn status_is_a_table_for_people() {
     let none = stage.heyday(&["status", "--shard", "2"]);
     assert_eq!((none.code, none.stderr.as_str()), (64, "heyday: shard 2: this layout has shards 0 to 1\n"));
 }
+
+#[tokio::test]
+async fn status_can_be_watched() {
+    let stage = Stage::with_shards(2).await;
+    let watch = stage.start(&["status", "--json", "--watch"]);
+    for line in watch.prints(2).await {
+        let status: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(status["totals"]["shards"], 2);
+    }
+}

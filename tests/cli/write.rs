@@ -144,6 +144,28 @@ async fn file_of_a_producer_may_be_written_again() {
 }
 
 #[tokio::test]
+async fn file_of_a_producer_is_finished_after_a_kill() {
+    const LINES: usize = 20_000;
+    let stage = Stage::with_shards(4).await;
+    let line = |at: usize| format!(r#"{{"type":"profile","user":"u{}","profile.at":"{at}"}}"#, at % 4);
+    let (_folder, path) = file(&(0..LINES).map(line).collect::<Vec<_>>());
+    let _worker = stage.worker().await;
+    let arguments = ["write", "--file", path.as_str(), "--producer", "import-8"];
+    let mut first = stage.start(&arguments);
+    let begun = async || Some(()).filter(|()| stage.json(&["read", "u1", "--json"])["state"] != "cold");
+    eventually(PATIENCE, "some lines were applied", begun).await;
+    first.signal(nix::sys::signal::Signal::SIGKILL);
+    first.ends().await;
+    let again = stage.heyday(&arguments);
+    assert_eq!(again.code, 0, "{}", again.stderr);
+    settled(&stage).await;
+    for user in 0..4 {
+        let profile = stage.json(&["read", &format!("u{user}"), "--json"])["profile"].clone();
+        assert_eq!(profile["version"], LINES / 4, "{user}: {profile}");
+    }
+}
+
+#[tokio::test]
 async fn stdin_is_a_file_too() {
     let stage = Stage::with_shards(4).await;
     let mut writing = command(&["write", "--file", "-"], &stage.variables())
