@@ -312,3 +312,6 @@ impl UserView {
         true
     }
 }
+
+#[cfg(test)]
+mod tests;

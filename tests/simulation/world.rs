@@ -79,8 +79,46 @@ enum Worker {
 
 /// Lives it to the end and judges it.
 pub fn live(life: Life) -> Verdict {
+    let before = panics::seen();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.expect("a runtime").block_on(async { World::new(&life).live(life).await })
+    let mut verdict = runtime.expect("a runtime").block_on(async { World::new(&life).live(life).await });
+    // A worker survives a panic in one of its tasks, and would heal what it broke.
+    for _ in before..panics::seen() {
+        verdict.faults.push("a task panicked".to_owned());
+    }
+    verdict
+}
+
+/// What a worker process with a client of its own works with.
+pub fn context(model: &Model, options: Options) -> Context<Model> {
+    Context {
+        store: model.client(),
+        layout: model.layout().clone(),
+        keys: model.keys().clone(),
+        rules: Arc::new(Rules::default()),
+        metrics: Metrics::new(Health::new(options.lease_ttl)),
+        options: Arc::new(options),
+    }
+}
+
+/// Counts the panics of this thread, on which a whole life takes place.
+mod panics {
+    use std::cell::Cell;
+    use std::sync::Once;
+
+    thread_local!(static SEEN: Cell<u32> = const { Cell::new(0) });
+
+    pub fn seen() -> u32 {
+        static HOOK: Once = Once::new();
+        HOOK.call_once(|| {
+            let earlier = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |panic| {
+                SEEN.set(SEEN.get() + 1);
+                earlier(panic);
+            }));
+        });
+        SEEN.get()
+    }
 }
 
 impl World {
@@ -181,15 +219,8 @@ impl World {
 
     fn birth(&mut self) -> Worker {
         self.born += 1;
-        let name = format!("worker-{}", self.born).parse().expect("a good name");
-        let context = Context {
-            store: self.model.client(),
-            layout: self.model.layout().clone(),
-            keys: self.model.keys().clone(),
-            rules: self.rules.clone(),
-            options: Arc::new(Options { worker: name, ..self.options.clone() }),
-            metrics: Metrics::new(Health::new(self.options.lease_ttl)),
-        };
+        let worker = format!("worker-{}", self.born).parse().expect("a good name");
+        let context = context(&self.model, Options { worker, ..self.options.clone() });
         let (stop, stopped) = oneshot::channel();
         let shutdown = async {
             let _ = stopped.await;
