@@ -24,14 +24,36 @@ async fn until(deadline: Duration, never: &str, condition: impl Fn() -> bool) {
     }
 }
 
+fn model() -> Model {
+    Model::new(Layout::new(1).unwrap(), Keys::new("").unwrap(), 1_795_946_400_000)
+}
+
 fn friendship(friend: &str) -> Vec<(Bytes, Bytes)> {
     let fields = [("type", "add"), ("user", "42"), ("friend", friend)];
     fields.map(|(name, value)| (Bytes::from(name.to_owned()), Bytes::from(value.to_owned()))).to_vec()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_predecessors_pending_entries_are_settled_before_any_waiting() {
+    let model = model();
+    let mut predecessor = model.client().connect(SHARD).await.unwrap();
+    let lease_ttl = Duration::from_secs(10);
+    predecessor.take(&"predecessor".parse().unwrap(), lease_ttl).await.unwrap();
+    model.append(SHARD, friendship("1")).unwrap();
+    let read = predecessor.read(Read::New { block: BLOCK }, 10).await.unwrap();
+    assert_eq!(read.len(), 1);
+    drop(predecessor);
+
+    let options = Options { block: 100 * BLOCK, lease_ttl, ..Options::default() };
+    let owner = tokio::spawn(worker::run(context(&model, options), std::future::pending()));
+    let never = "the predecessor's entry was settled";
+    until(lease_ttl + Duration::from_secs(1), never, || model.unsettled(SHARD).is_empty()).await;
+    owner.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_entry_that_a_zombie_swallowed_is_settled_within_a_block_period() {
-    let model = Model::new(Layout::new(1).unwrap(), Keys::new("").unwrap(), 1_795_946_400_000);
+    let model = model();
     let owner = tokio::spawn(worker::run(
         context(&model, Options { block: BLOCK, ..Options::default() }),
         std::future::pending(),
