@@ -1,6 +1,7 @@
 //! One link's life as the shard's owner: drain what is pending, then read, settle, read.
 
 use tokio::time::{Duration, Instant};
+use tracing::warn;
 
 use super::batch::{Settled, settle};
 use super::shard::{Ended, Interrupt, Owner};
@@ -18,13 +19,23 @@ pub(super) struct Session<L> {
     pub state: ShardState,
     leased_at: Instant,
     tended_at: Option<Instant>,
+    /// Whether it was told that tending fails.
+    untended: bool,
     entry_bytes: Average,
     _open: Presence,
 }
 
 impl<L: ShardLink> Session<L> {
     pub fn new(link: L, open: Presence, state: ShardState, leased_at: Instant) -> Session<L> {
-        Session { link, state, leased_at, tended_at: None, entry_bytes: Average::default(), _open: open }
+        Session {
+            link,
+            state,
+            leased_at,
+            tended_at: None,
+            untended: false,
+            entry_bytes: Average::default(),
+            _open: open,
+        }
     }
 
     /// Serves until something ends it. An error that leaves the link usable is waited out where it happened; what
@@ -141,19 +152,38 @@ impl<L: ShardLink> Session<L> {
             return Ok(());
         }
         self.tended_at = Some(Instant::now());
-        match self.link.trim(options.retention).await {
-            Ok(trimmed) => owner.context.metrics.trimmed(trimmed),
-            Err(error) => self.wait_in_place(owner, error).await?,
+        let trimmed = self.link.trim(options.retention).await;
+        if let Some(trimmed) = self.tended(owner, trimmed).await? {
+            owner.context.metrics.trimmed(trimmed);
         }
-        match self.link.backlog().await {
-            Ok(backlog) => owner.backlog(metrics::Backlog {
+        let backlog = self.link.backlog().await;
+        if let Some(backlog) = self.tended(owner, backlog).await? {
+            owner.backlog(metrics::Backlog {
                 changes: backlog.unread + backlog.pending,
                 oldest: Duration::from_millis(backlog.oldest_milliseconds.unwrap_or(0)),
                 dead_letters: backlog.dead_letters,
-            }),
-            Err(error) => self.wait_in_place(owner, error).await?,
+            });
         }
         Ok(())
+    }
+
+    /// What tending gave. A refusal for a reason that lies in the data stops no changes: it is told once, and the next
+    /// round tries again.
+    async fn tended<S: Store<Link = L>, T>(
+        &mut self,
+        owner: &mut Owner<S>,
+        result: Result<T, store::Error>,
+    ) -> Result<Option<T>, Interrupt> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if error.disposition == Disposition::Poison => {
+                if !std::mem::replace(&mut self.untended, true) {
+                    warn!(shard = owner.keys.shard.0, reason = error.reason, "shard is not tended: {error}");
+                }
+                Ok(None)
+            }
+            Err(error) => self.wait_in_place(owner, error).await.map(|()| None),
+        }
     }
 
     fn batch_changes<S: Store>(&self, owner: &Owner<S>) -> usize {

@@ -20,8 +20,10 @@ local least_major, least_minor = math.max(now - tonumber(ARGV[2]), 0), 0
 local function keep_from(id, after)
     local major, minor = string.match(id, '^(%d+)%-(%d+)$')
     major, minor = tonumber(major), tonumber(minor)
-    -- Where a double cannot count on, one entry more stays.
-    if after and minor < EXACT_MAX then
+    -- Where a double cannot count on, a few entries more stay.
+    if minor >= EXACT_MAX then
+        minor = EXACT_MAX
+    elseif after then
         minor = minor + 1
     end
     if major < least_major or (major == least_major and minor < least_minor) then

@@ -60,6 +60,19 @@ async fn entries_unread_or_pending_in_any_group_stay() {
 }
 
 #[tokio::test]
+async fn a_group_at_the_highest_sequence_there_is_stops_no_trimming() {
+    let mut ground = Ground::shared().await;
+    let changes = ground.keys.changes.clone();
+    let (mut link, state) = ground.owner("a").await;
+    let appended = ground.add("1", "2").await;
+    let state = ground.settle(&mut link, &state).await;
+    pass(&mut ground, &appended).await;
+    let highest = format!("{}-18446744073709551615", state.applied.milliseconds);
+    ground.command(&["XGROUP", "CREATE", changes.as_str(), "analytics", &highest]).await.checked().unwrap();
+    assert_eq!(link.trim(NOW).await.unwrap(), 1);
+}
+
+#[tokio::test]
 async fn a_lost_group_has_read_nothing() {
     let mut ground = Ground::shared().await;
     let changes = ground.keys.changes.clone();
