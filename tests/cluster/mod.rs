@@ -2,6 +2,7 @@
 
 mod client;
 mod guarantees;
+mod proof;
 mod reader;
 mod store;
 mod subscriber;

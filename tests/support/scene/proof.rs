@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heyday::change::Fields;
+use heyday::change::{Change, Fields, Limits};
 use heyday::key::{CONSUMER, GROUP};
-use heyday::oracle::Oracle;
+use heyday::oracle::{Content, Oracle};
 use heyday::position::{CommitId, EntryId};
 use heyday::shard::Shard;
 use heyday::signal::Signal;
@@ -49,7 +49,42 @@ impl Scene {
     /// What writers were told is true of what is in the streams: `kept` says whether acknowledged appends must all be there,
     /// which no crash of a primary promises.
     pub fn prove_written(&self, snapshot: &Snapshot, written: &Written, kept: bool) {
-        let mut found: BTreeMap<String, Vec<(Shard, EntryId, &Fields)>> = BTreeMap::new();
+        verdict(&self.misled(snapshot, written, kept));
+    }
+
+    /// Everything that writers were told and that is not true.
+    pub fn misled(&self, snapshot: &Snapshot, written: &Written, kept: bool) -> Vec<String> {
+        let found = self.traces(snapshot);
+        let copies = |trace: &String| found.get(trace).map(Vec::as_slice).unwrap_or_default();
+        let mut wrong = Vec::new();
+        let mut last: BTreeMap<(&str, Shard), EntryId> = BTreeMap::new();
+        for (trace, appended, fields) in &written.acknowledged {
+            let copies = copies(trace);
+            let there = copies.contains(&(appended.shard, appended.id, fields));
+            if !there && kept {
+                wrong.push(format!("append {trace} was acknowledged as {appended:?}, found {copies:?}"));
+            }
+            // Only what carries a producer's sequence may be sent again.
+            if copies.len() > 1 && !fields.iter().any(|(name, _)| name == "producer") {
+                wrong.push(format!("append {trace} is in the stream {} times", copies.len()));
+            }
+            if is_change(fields, appended.id) {
+                let writer = trace.split('.').next().unwrap_or_default();
+                let before = last.insert((writer, appended.shard), appended.id);
+                if before.is_some_and(|before| before >= appended.id) {
+                    wrong.push(format!("append {trace} came before {before:?}, which was handed over first"));
+                }
+            }
+        }
+        for (trace, why) in written.refused.iter().filter(|(trace, _)| !copies(trace).is_empty()) {
+            wrong.push(format!("append {trace} was refused ({why}), found {:?}", copies(trace)));
+        }
+        wrong
+    }
+
+    /// What is in the streams, by trace.
+    fn traces<'a>(&self, snapshot: &'a Snapshot) -> BTreeMap<String, Vec<(Shard, EntryId, &'a Fields)>> {
+        let mut found: BTreeMap<String, Vec<_>> = BTreeMap::new();
         for shard in self.layout.shards() {
             for (id, fields) in snapshot.entries(self, shard) {
                 let trace = fields.iter().find(|(name, _)| name == TRACE);
@@ -57,39 +92,7 @@ impl Scene {
                 found.entry(trace.unwrap_or_default()).or_default().push((shard, id, fields));
             }
         }
-        let mut wrong = Vec::new();
-        let mut last: BTreeMap<(String, Shard), EntryId> = BTreeMap::new();
-        for (trace, appended, fields) in &written.acknowledged {
-            let copies = found.get(trace).map(Vec::as_slice).unwrap_or_default();
-            let there = copies
-                .iter()
-                .any(|(shard, id, found)| (*shard, *id) == (appended.shard, appended.id) && *found == fields);
-            if !there && kept {
-                wrong.push(format!("append {trace} was acknowledged as {appended:?}, found {copies:?}"));
-            }
-            let repeated = fields.iter().any(|(name, _)| name == "producer");
-            if copies.len() > 1 && !repeated {
-                wrong.push(format!("append {trace} is in the stream {} times", copies.len()));
-            }
-            if Scene::is_change(fields, appended.id) {
-                let writer = trace.split('.').next().unwrap_or_default().to_owned();
-                let before = last.insert((writer, appended.shard), appended.id);
-                if before.is_some_and(|before| before >= appended.id) {
-                    wrong.push(format!("append {trace} came before {before:?}, which was handed over first"));
-                }
-            }
-        }
-        for (trace, why) in &written.refused {
-            if let Some(copies) = found.get(trace) {
-                wrong.push(format!("append {trace} was refused ({why}), found {copies:?}"));
-            }
-        }
-        verdict(&wrong);
-    }
-
-    /// Whether the writer took it; what is no change went another way, in no order with the others.
-    fn is_change(fields: &Fields, id: EntryId) -> bool {
-        heyday::change::Change::decode(fields, &heyday::change::Limits::default(), id.milliseconds).is_ok()
+        found
     }
 
     /// What the oracle expects otherwise, with the entries of the users concerned.
@@ -187,7 +190,7 @@ impl Scene {
             let told: BTreeSet<String> =
                 log.iter().flat_map(|signal| &signal.users).map(|(user, _)| user.to_string()).collect();
             let listed = snapshot.contents.get(keys.users.as_str());
-            if let Some(heyday::oracle::Content::Sorted(users)) = listed {
+            if let Some(Content::Sorted(users)) = listed {
                 let untold = users.keys().filter(|user| !told.contains(*user));
                 wrong.extend(untold.map(|user| format!("{}: user {user} has views that no commit told of", keys.log)));
             }
@@ -216,6 +219,11 @@ impl Scene {
         }
         wrong
     }
+}
+
+/// Whether the writer took it; what is no change went another way, in no order with the others.
+fn is_change(fields: &Fields, id: EntryId) -> bool {
+    Change::decode(fields, &Limits::default(), id.milliseconds).is_ok()
 }
 
 /// The commits of a shard's log.
