@@ -1,9 +1,11 @@
-//! A commit that stops on its way, at the one point where only the fence helps: after WATCH, before EXEC.
+//! A commit that stops on its way, at the one point where only the fence helps: after WATCH, before EXEC. And a read that
+//! goes on waiting for an owner that is gone, where only the order guard helps.
 
 use std::time::Duration;
 
+use heyday::key::{CONSUMER, GROUP};
 use heyday::local::{LocalCluster, Options};
-use heyday::redis::{ConnectOptions, NodeAddress};
+use heyday::redis::{ConnectOptions, Link, NodeAddress, Pipeline};
 use heyday::shard::Shard;
 
 use crate::support::cluster::{own_cluster, redis_cli};
@@ -152,4 +154,50 @@ async fn a_commit_whose_answer_was_lost_is_not_done_twice() {
     held.scene.settle(WAIT).await;
     held.scene.prove().await;
     assert_eq!(held.calls("exec").await, 2, "one for each entry");
+}
+
+/// The read of an owner that is gone may still wait at the server, and takes what comes next: delivered, and never to be
+/// applied by whoever asked. The owner that reads on must notice, or it would apply the entry behind it first.
+#[tokio::test]
+async fn an_entry_that_a_dead_owners_read_swallowed_comes_before_the_next_one() {
+    let cluster = own_cluster(Options::default()).await;
+    let scene = Scene::begin(&cluster, "", 1).await;
+    let node = scene.node_of(Shard(0)).await;
+    let changes = scene.shard_keys(Shard(0)).changes.to_string();
+    scene.command(Shard(0), &["XGROUP", "CREATE", &changes, GROUP, "0", "MKSTREAM"]).await;
+    let (host, port) = cluster.nodes()[node].clone();
+    let address = NodeAddress::new(host, port);
+    let blocked = async |count: u64| {
+        let line = format!("blocked_clients:{count}");
+        let never = format!("{count} reads waited at the server");
+        eventually(WAIT, &never, async || {
+            redis_cli(&cluster, node, &["INFO", "clients"]).await.lines().any(|found| found == line).then_some(())
+        })
+        .await;
+    };
+
+    // It waits from before the worker's first read, so it is served first.
+    let mut dead = Link::connect(&address, &scene.connect_options()).await.expect("a link");
+    let words = ["XREADGROUP", "GROUP", GROUP, CONSUMER, "COUNT", "1", "BLOCK", "60000", "STREAMS", &changes, ">"];
+    let mut read = Pipeline::new();
+    read.push(&words);
+    let swallowed = tokio::spawn(async move { dead.request_blocking(&read, PATIENCE).await });
+    blocked(1).await;
+    let worker = Inline::start(&scene, "living", scene.connect_options()).await;
+    blocked(2).await;
+
+    // Both in one step: the dead owner's read takes the first, the living owner's the second.
+    let mut both = Pipeline::new();
+    both.push(&["MULTI"]);
+    for birthday in ["1990-05-01", "1991-06-02"] {
+        both.push(&["XADD", &changes, "*", "type", "add", "user", "42", "friend", "77", "birthday", birthday]);
+    }
+    both.push(&["EXEC"]);
+    let mut link = Link::connect(&address, &scene.connect_options()).await.expect("a link");
+    link.request(&both, WAIT).await.expect("two entries");
+    let taken = swallowed.await.expect("the read").expect("an answer");
+    assert!(format!("{taken:?}").contains("1990-05-01"), "{taken:?}");
+    scene.settle(WAIT).await;
+    scene.prove().await;
+    assert!(worker.metrics.commits() > 0);
 }
