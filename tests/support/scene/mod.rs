@@ -46,6 +46,9 @@ pub struct Scene {
     pub hub: Hub,
     /// The days that had a key when the scene began.
     window: Window,
+    /// How much later than foretold a day key may expire: MIGRATE passes on what is left of a life, so a key that moves
+    /// lives on by the time it was on the way.
+    pub expiry_drift_max: Duration,
 }
 
 impl Scene {
@@ -71,6 +74,7 @@ impl Scene {
             rules,
             hub,
             window,
+            expiry_drift_max: Duration::ZERO,
         }
     }
 

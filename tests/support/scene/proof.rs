@@ -154,7 +154,9 @@ impl Scene {
             let good = match pattern {
                 "birthdays:{t}:YYYY-MM-DD" => {
                     let date = name.rsplit(':').next()?.parse().expect("a date, as its row says");
-                    expires == Some(self.rules.calendar.expires_at(date) * 1000)
+                    let foretold = self.rules.calendar.expires_at(date) * 1000;
+                    let latest = foretold + self.expiry_drift_max.as_millis() as i64;
+                    expires.is_some_and(|expires| (foretold..=latest).contains(&expires))
                 }
                 "dedup:{t}:EVENTID" | "lease:{t}" => expires.is_some(),
                 // With the user: a user whose views are gone leaves tombstones for a while.
