@@ -45,6 +45,9 @@ pub enum Committed {
     Refused,
 }
 
+/// A trim that removed as many entries may have left more.
+pub const TRIMMED_PART_MIN: u64 = 5000;
+
 /// What waits in a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
@@ -107,7 +110,8 @@ pub trait ShardLink: Send + 'static {
     /// one commit: without a successful load since the last commit, whatever became of that, it is refused.
     fn commit(&mut self, commit: &Commit) -> impl Future<Output = Result<Committed, Error>> + Send;
 
-    /// Removes entries that no group needs and that are older than `retention`; answers how many. Of very many, a part.
+    /// Removes entries that no group needs and that are older than `retention`; answers how many. Of very many, a
+    /// part: [`TRIMMED_PART_MIN`] at the least.
     /// Nothing is removed while the workers' group is lost. Works when memory is full.
     fn trim(&mut self, retention: Duration) -> impl Future<Output = Result<u64, Error>> + Send;
 

@@ -210,7 +210,7 @@ fn only_newer_versions_win() {
     versioned.check(
         &["type=add user=42 friend=77 birthday=--01-01 version=6", "type=remove user=42 friend=77 version=4"],
         &[Applied, Outdated],
-        &["HSET user:{t}:42:birthdays 77=--01-01", "HSET user:{t}:42:versions 77=6"],
+        &["HSET user:{t}:42:birthdays 77=--01-01", "HSET user:{t}:42:versions 77=6", "PERSIST user:{t}:42:versions"],
     );
 }
 
@@ -233,6 +233,19 @@ fn a_removal_leaves_a_tombstone_that_an_older_add_cannot_pass() {
             "ZADD users:{t} 0=42",
         ],
     );
+    // Also where an add without a version came first, which left them to expire.
+    let mut filled = story().with("versions", "77", "9:1");
+    filled.extent = (1, false);
+    filled.check(
+        &["type=add user=42 friend=77 version=10"],
+        &[Applied],
+        &[
+            "HSET user:{t}:42:birthdays 77=",
+            "HSET user:{t}:42:versions 77=10",
+            "PERSIST user:{t}:42:versions",
+            "ZADD users:{t} 0=42",
+        ],
+    );
 }
 
 #[test]
@@ -244,7 +257,11 @@ fn old_tombstones_are_pruned_when_one_is_added() {
     pruning.check(
         &["type=remove user=42 friend=77 version=9"],
         &[Unchanged],
-        &["HDEL user:{t}:42:versions old", &format!("HSET user:{{t}}:42:versions 77=9:{NOW}")],
+        &[
+            "HDEL user:{t}:42:versions old",
+            &format!("HSET user:{{t}}:42:versions 77=9:{NOW}"),
+            "PERSIST user:{t}:42:versions",
+        ],
     );
 }
 
@@ -284,6 +301,7 @@ fn each_profile_field_has_its_own_version() {
         &[
             &format!("HSET user:{{t}}:42:profile schema=1 version=2 updated_at={NOW} city=Ulm"),
             "HSET user:{t}:42:versions :city=5",
+            "PERSIST user:{t}:42:versions",
         ],
     );
     versioned.check(&["type=profile user=42 profile.role=admin version=5"], &[Outdated], &[]);

@@ -186,7 +186,8 @@ impl<'a> Working<'a> {
         if emptied && (versions_touched || !written.views.is_empty()) {
             // Nothing to expire is no error, and saves asking whether there is.
             ops.push(Op::ExpireAfter { key: keys.versions(&self.plan.user), after: rules.tombstone_retention });
-        } else if self.loaded.extent == Some((0, false)) && !self.plan.versions.is_empty() && !emptied {
+        } else if versions_touched {
+            // They may be on their way out since the view was empty, whoever has filled it since.
             ops.push(Op::Persist { key: keys.versions(&self.plan.user) });
         }
         written

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tracing::{error, warn};
+use tracing::warn;
 
 use super::DELIVERIES_FACTOR;
 use super::session::{Session, stop_if_told};
@@ -147,9 +147,7 @@ fn refused() -> store::Error {
 }
 
 fn committed<S: Store>(owner: &mut Owner<S>, batch: &Batch, commit: &Commit, took: Duration, errors: &[String]) {
-    for message in errors {
-        error!(shard = owner.keys.shard.0, commit = %commit.signal.id, "a command of a commit failed: {message}");
-    }
+    owner.commands_failed(errors);
     let now = commit.signal.at_milliseconds;
     let age = |decoded: &Decoded| Duration::from_millis(now.saturating_sub(decoded.entry.id.milliseconds));
     let freshness: Vec<Duration> = batch.decoded.iter().map(age).collect();

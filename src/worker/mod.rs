@@ -6,6 +6,7 @@
 mod backoff;
 mod batch;
 mod ownership;
+mod pace;
 mod session;
 mod shard;
 

@@ -20,8 +20,11 @@ pub(super) struct Ownership<S: Store> {
     held: BTreeMap<Shard, Held>,
     /// Shards not to be tried before a moment.
     resting: BTreeMap<Shard, Instant>,
+    /// Why shards could not be served when they were tried last.
+    failed: BTreeMap<Shard, &'static str>,
     living: Vec<WorkerId>,
     registered: bool,
+    refreshed_at: Option<Instant>,
     /// Woken whenever a shard's task ends, however it ends.
     ended: Arc<Notify>,
     rounds: u64,
@@ -30,6 +33,7 @@ pub(super) struct Ownership<S: Store> {
 struct Held {
     stop: watch::Sender<bool>,
     task: JoinHandle<Ended>,
+    since: Instant,
 }
 
 /// Tells that a task has ended, even by a panic.
@@ -47,8 +51,10 @@ impl<S: Store> Ownership<S> {
             context,
             held: BTreeMap::new(),
             resting: BTreeMap::new(),
+            failed: BTreeMap::new(),
             living: Vec::new(),
             registered: false,
+            refreshed_at: None,
             ended: Arc::new(Notify::new()),
             rounds: 0,
         }
@@ -94,8 +100,11 @@ impl<S: Store> Ownership<S> {
             self.held.iter().filter(|(_, held)| held.task.is_finished()).map(|(shard, _)| *shard).collect();
         for shard in done {
             let Some(held) = self.held.remove(&shard) else { continue };
-            let options = &self.context.options;
-            let rest = match held.task.await {
+            let lasted = held.since.elapsed();
+            let ended = held.task.await;
+            let failed_before = self.failed.remove(&shard);
+            let lease_ttl = self.context.options.lease_ttl;
+            let rest = match ended {
                 Ok(Ended::Stopped) => continue,
                 Ok(Ended::Held(holder)) => {
                     debug!(shard = shard.0, %holder, "shard was taken first by another worker");
@@ -106,13 +115,20 @@ impl<S: Store> Ownership<S> {
                     continue;
                 }
                 Ok(Ended::Failed(error)) => {
-                    error!(shard = shard.0, "shard given up: {error}");
-                    options.backoff_max
+                    // Each further try that fails alike is no news.
+                    if failed_before == Some(error.reason) && lasted < lease_ttl {
+                        debug!(shard = shard.0, "shard given up again: {error}");
+                    } else {
+                        error!(shard = shard.0, rest = ?lease_ttl, "shard given up, to be tried again: {error}");
+                    }
+                    self.context.metrics.retried(error.reason);
+                    self.failed.insert(shard, error.reason);
+                    lease_ttl
                 }
                 // A bug. The lease runs out meanwhile, so that another worker can try.
                 Err(_) => {
                     error!(shard = shard.0, "shard's task failed");
-                    options.lease_ttl * 2
+                    lease_ttl * 2
                 }
             };
             self.resting.insert(shard, Instant::now() + rest);
@@ -134,6 +150,9 @@ impl<S: Store> Ownership<S> {
             Ok(Err(error)) => (false, Some(error.to_string())),
             Err(_) => (false, Some("no answer in time".to_owned())),
         };
+        if trouble.is_some() {
+            self.refresh().await;
+        }
         if let Some(trouble) = trouble.filter(|_| self.registered || self.rounds == 1) {
             warn!("heartbeat failed, everyone keeps what they hold: {trouble}");
         } else if registered && !self.registered {
@@ -141,6 +160,16 @@ impl<S: Store> Ownership<S> {
         }
         self.registered = registered;
         self.context.metrics.health().beat();
+    }
+
+    /// The node that keeps the list of workers may have failed over, and no shard's task need have noticed.
+    async fn refresh(&mut self) {
+        let options = &self.context.options;
+        if self.refreshed_at.is_none_or(|at| at.elapsed() >= options.backoff_max) {
+            // What it finds, the next heartbeat tells.
+            let _ = timeout(options.lease_ttl / 4, self.context.store.refresh()).await;
+            self.refreshed_at = Some(Instant::now());
+        }
     }
 
     /// One at a time: the next one goes when this one has gone, so few shards are ever between owners.
@@ -187,7 +216,7 @@ impl<S: Store> Ownership<S> {
             let _farewell = farewell;
             shard::run(context, shard, stopped).await
         });
-        self.held.insert(shard, Held { stop, task });
+        self.held.insert(shard, Held { stop, task, since: Instant::now() });
     }
 
     fn report(&self) {
@@ -206,8 +235,13 @@ impl<S: Store> Ownership<S> {
         info!(shards = self.held.len(), "giving up all shards");
         let goodbye = async {
             // First, so that the others already aim at a larger share when the leases come free.
-            if let Err(error) = self.context.store.leave(&options.worker).await {
-                warn!("still listed as living until the heartbeat is old: {error}");
+            let farewell = timeout(options.shutdown_grace / 4, self.context.store.leave(&options.worker));
+            let trouble = match farewell.await {
+                Ok(left) => left.err().map(|error| error.to_string()),
+                Err(_) => Some("no answer in time".to_owned()),
+            };
+            if let Some(trouble) = trouble {
+                warn!("still listed as living until the heartbeat is old: {trouble}");
             }
             for held in self.held.values() {
                 held.stop.send_replace(true);

@@ -4,11 +4,12 @@ use tokio::time::{Duration, Instant};
 use tracing::warn;
 
 use super::batch::{Settled, settle};
+use super::pace::Pace;
 use super::shard::{Ended, Interrupt, Owner};
 use crate::error::Disposition;
 use crate::metrics::{self, Presence};
 use crate::reduce::{Entry, ShardState};
-use crate::store::{self, Read, ShardLink, Store};
+use crate::store::{self, Read, ShardLink, Store, TRIMMED_PART_MIN};
 
 /// A lease is renewed when a third of it has passed.
 const RENEWALS_PER_TTL: u32 = 3;
@@ -21,21 +22,14 @@ pub(super) struct Session<L> {
     tended_at: Option<Instant>,
     /// Whether it was told that tending fails.
     untended: bool,
-    entry_bytes: Average,
+    pace: Pace,
     _open: Presence,
 }
 
 impl<L: ShardLink> Session<L> {
     pub fn new(link: L, open: Presence, state: ShardState, leased_at: Instant) -> Session<L> {
-        Session {
-            link,
-            state,
-            leased_at,
-            tended_at: None,
-            untended: false,
-            entry_bytes: Average::default(),
-            _open: open,
-        }
+        let pace = Pace::default();
+        Session { link, state, leased_at, tended_at: None, untended: false, pace, _open: open }
     }
 
     /// Serves until something ends it. An error that leaves the link usable is waited out where it happened; what
@@ -87,8 +81,10 @@ impl<L: ShardLink> Session<L> {
         owner: &mut Owner<S>,
         entries: Vec<Entry>,
     ) -> Result<Settled, Interrupt> {
-        self.entry_bytes.note(&entries);
-        settle(self, owner, entries).await
+        self.pace.read(&entries);
+        let settled = settle(self, owner, entries).await?;
+        self.pace.settled(settled);
+        Ok(settled)
     }
 
     /// A shard that is given up drops the read on the way: what it may still deliver is pending for the next owner.
@@ -102,7 +98,11 @@ impl<L: ShardLink> Session<L> {
             read = self.link.read(Read::New { block }, count) => read,
         };
         match read {
-            Ok(entries) => Ok(entries),
+            Ok(entries) => {
+                // What was pending is settled by now: a shard that is idle flows too.
+                owner.flows();
+                Ok(entries)
+            }
             Err(error) => self.wait_in_place(owner, error).await.map(|()| Vec::new()),
         }
     }
@@ -155,6 +155,10 @@ impl<L: ShardLink> Session<L> {
         let trimmed = self.link.trim(options.retention).await;
         if let Some(trimmed) = self.tended(owner, trimmed).await? {
             owner.context.metrics.trimmed(trimmed);
+            // A busy shard's stream would otherwise grow faster than it is trimmed.
+            if trimmed >= TRIMMED_PART_MIN {
+                self.tended_at = None;
+            }
         }
         let backlog = self.link.backlog().await;
         if let Some(backlog) = self.tended(owner, backlog).await? {
@@ -187,9 +191,7 @@ impl<L: ShardLink> Session<L> {
     }
 
     fn batch_changes<S: Store>(&self, owner: &Owner<S>) -> usize {
-        let options = &owner.context.options;
-        let fitting = options.batch_bytes_max / self.entry_bytes.bytes();
-        fitting.clamp(1, options.batch_changes_max)
+        self.pace.entries(&owner.context.options)
     }
 }
 
@@ -202,25 +204,5 @@ fn lease_lost() -> store::Error {
         disposition: Disposition::Retry,
         reason: "lease_lost",
         message: "the lease ran out before it was renewed".to_owned(),
-    }
-}
-
-/// A running average of an entry's size.
-#[derive(Default)]
-struct Average {
-    bytes: usize,
-}
-
-impl Average {
-    fn note(&mut self, entries: &[Entry]) {
-        let fields = entries.iter().flat_map(|entry| entry.fields.iter().flatten());
-        let total: usize = fields.map(|(name, value)| name.len() + value.len()).sum();
-        let now = total / entries.len().max(1);
-        // Rises at once, so that a run of huge entries is not read in a whole batch twice; falls slowly.
-        self.bytes = now.max((self.bytes * 7 + now) / 8);
-    }
-
-    fn bytes(&self) -> usize {
-        self.bytes.max(1)
     }
 }

@@ -1,8 +1,10 @@
 //! One shard's task: link after link, until the shard is no longer this worker's.
 
+use std::time::Duration;
+
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::Context;
 use super::backoff::Backoff;
@@ -50,8 +52,19 @@ pub(super) struct Owner<S: Store> {
     /// What is wrong now, so that each change of it is one log line.
     trouble: Option<&'static str>,
     memory_full: Option<Presence>,
+    spoilt: Spoilt,
     owned: Option<OwnedShard>,
 }
+
+/// Commands that failed within commits since that was last told.
+#[derive(Default)]
+struct Spoilt {
+    count: usize,
+    told_at: Option<Instant>,
+}
+
+/// The log tells of failed commands of one shard at most this often: where one fails, most commits have one.
+const SPOILT_TOLD_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Owns `shard` for as long as that lasts.
 pub(super) async fn run<S: Store>(context: Context<S>, shard: Shard, stop: watch::Receiver<bool>) -> Ended {
@@ -63,6 +76,7 @@ pub(super) async fn run<S: Store>(context: Context<S>, shard: Shard, stop: watch
         stop,
         trouble: None,
         memory_full: None,
+        spoilt: Spoilt::default(),
         owned: None,
     };
     let ended = owner.run().await;
@@ -152,7 +166,18 @@ impl<S: Store> Owner<S> {
         }
     }
 
-    /// A commit went through: whatever was wrong is over.
+    /// Commands of a commit that failed while the rest of it stands, such as one on a key of a foreign type.
+    pub fn commands_failed(&mut self, errors: &[String]) {
+        let Some(last) = errors.last() else { return };
+        self.spoilt.count += errors.len();
+        if self.spoilt.told_at.is_none_or(|at| at.elapsed() >= SPOILT_TOLD_INTERVAL) {
+            let count = std::mem::take(&mut self.spoilt.count);
+            self.spoilt.told_at = Some(Instant::now());
+            error!(shard = self.keys.shard.0, count, "commands of commits failed, the last: {last}");
+        }
+    }
+
+    /// A commit or a read went through: whatever was wrong is over.
     pub fn flows(&mut self) {
         self.backoff.reset();
         self.memory_full = None;

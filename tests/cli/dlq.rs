@@ -93,6 +93,27 @@ async fn letters_that_cannot_be_replayed_say_why_and_stay() {
     assert_eq!(stage.json(&["status", "--json"])["totals"]["dead"], 2);
 }
 
+#[tokio::test]
+async fn letter_of_a_producer_that_has_gone_on_is_applied() {
+    let stage = Stage::with_shards(4).await;
+    let keys = stage.json(&["shard", "foo", "--json"])["keys"].clone();
+    let (changes, birthdays) = (keys["changes"].as_str().unwrap(), keys["birthdays"].as_str().unwrap());
+    let _worker = stage.worker().await;
+    for (seq, friend) in [("1", "not an id"), ("2", "bar")] {
+        let change = ["type", "add", "user", "foo", "friend", friend, "producer", "p", "seq", seq];
+        stage.redis(&[&["XADD", changes, "*"], &change[..]].concat()).await;
+    }
+    dead(&stage, 1).await;
+    let applied = async |friend: &str| {
+        let known = async || (stage.redis(&["HEXISTS", birthdays, friend]).await == "1").then_some(());
+        eventually(PATIENCE, &format!("{friend} was added"), known).await;
+    };
+    applied("bar").await;
+    let replayed = stage.heyday(&["dlq", "replay", "--all", "--set", "friend=mended", "--yes"]);
+    assert_eq!((replayed.code, replayed.stdout.as_str()), (0, "1 replayed, 0 kept\n"), "{}", replayed.stderr);
+    applied("mended").await;
+}
+
 /// A shard with so many letters that can be replayed; gives the keys of its dead letters and changes.
 async fn many(count: usize) -> (Stage, String, String) {
     let stage = Stage::with_shards(1).await;

@@ -3,6 +3,7 @@
 //!
 //! `HEYDAY_SEED=17 cargo nextest run simulation` lives one of them.
 
+mod shard;
 mod silent;
 mod verdict;
 mod world;

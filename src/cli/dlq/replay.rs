@@ -25,7 +25,8 @@ const NAMED_MAX: u64 = 20;
     A letter leaves the dead letters in the same step in which its change is appended, so that it is never\n\
     applied twice, even where this command is interrupted and run again. A letter that no worker would\n\
     apply as it is now is kept and named, and the exit code is 1: mend it with --set. A letter whose entry\n\
-    was trimmed has no fields left to append."
+    was trimmed has no fields left to append. A producer's name and seq are left out, as the producer has gone\n\
+    on since, unless --set names them."
 )]
 pub(super) struct Arguments {
     #[command(flatten)]
@@ -150,6 +151,11 @@ impl Mender {
         }
         let mut fields = letter.fields.clone();
         fields.retain(|(name, _)| !self.unset.iter().any(|unset| unset.as_bytes() == name));
+        // Its producer has gone on since: under the old number every worker would take it for a repetition.
+        const NUMBER: [&str; 2] = ["producer", "seq"];
+        if !self.set.iter().any(|set| NUMBER.contains(&set.name.as_str())) {
+            fields.retain(|(name, _)| !NUMBER.iter().any(|number| number.as_bytes() == name));
+        }
         for Set { name, value } in &self.set {
             let place = fields.iter().position(|(field, _)| name.as_bytes() == field).unwrap_or(fields.len());
             fields.retain(|(field, _)| name.as_bytes() != field);

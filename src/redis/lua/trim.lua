@@ -5,7 +5,7 @@
 -- Allowed when memory is full: it makes room.
 
 -- What one call removes in whole nodes of the stream at most; a larger backlog goes in several calls, since Redis serves
--- nobody else meanwhile.
+-- nobody else meanwhile. Who is told of half as many asks again.
 local REMOVED_MAX = 10000
 local EXACT_MAX = 9007199254740991
 

@@ -15,6 +15,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::{Instant, timeout_at};
+
 use super::{ConnectOptions, Error, Link, Node, Pipeline, Reply, Topology};
 use crate::key::{Key, Keys, ShardKeys};
 use crate::lease::WorkerId;
@@ -25,6 +27,9 @@ use nodes::NodeLinks;
 use scripts::{By, HEARTBEAT, RELEASE, Script};
 
 pub use link::RedisLink;
+
+/// How long the answers of other nodes wait for one that is silent. Its shards are asked for again with the next round.
+const HOLDERS_WAIT: Duration = Duration::from_millis(500);
 
 /// Shards on a Redis Cluster. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -188,8 +193,11 @@ impl Store for RedisStore {
                 (places, task::spawn("holders", async move { store.holders_at(&node, &leases).await }))
             })
             .collect();
+        let until = Instant::now() + HOLDERS_WAIT;
         for (places, answer) in asked {
-            for (at, answer) in places.into_iter().zip(answer.await.unwrap_or_default()) {
+            // A task that is left behind ends by the timeouts of its link.
+            let answer = timeout_at(until, answer).await.ok().and_then(Result::ok).unwrap_or_default();
+            for (at, answer) in places.into_iter().zip(answer) {
                 answers[at] = answer;
             }
         }
@@ -211,7 +219,7 @@ fn holder(reply: &Reply) -> Result<Option<WorkerId>, Error> {
     id.map(Some).ok_or_else(|| Error::protocol("a worker id", format!("{:?}", String::from_utf8_lossy(bytes))))
 }
 
-/// A shard that nobody answered for: the task that asked ended early.
+/// A shard that nobody answered for in time.
 fn lost(lease: &Key) -> store::Error {
     store::Error {
         disposition: crate::error::Disposition::Retry,

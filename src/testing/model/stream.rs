@@ -54,9 +54,10 @@ impl Stream {
         }
     }
 
-    /// XTRIM MINID; answers how many went.
-    pub fn trim_below(&mut self, id: EntryId) -> u64 {
-        let kept = self.entries.split_off(&id);
+    /// XTRIM MINID, of so many at most; answers how many went.
+    pub fn trim_below(&mut self, id: EntryId, entries_max: usize) -> u64 {
+        let beyond = self.entries.range(..id).nth(entries_max).map(|(beyond, _)| *beyond);
+        let kept = self.entries.split_off(&beyond.unwrap_or(id));
         std::mem::replace(&mut self.entries, kept).len() as u64
     }
 

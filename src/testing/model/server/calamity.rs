@@ -43,7 +43,7 @@ impl ShardServer {
         };
         let first = changes.group().and_then(|group| group.pending.keys().next().copied());
         if let Some(first) = first {
-            changes.trim_below(after(first));
+            changes.trim_below(after(first), usize::MAX);
             self.history.trimmed.push(first);
         }
     }

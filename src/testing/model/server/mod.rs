@@ -19,7 +19,7 @@ use crate::key::{GROUP, Key, ShardKeys};
 use crate::lease::WorkerId;
 use crate::position::{CommitId, EntryId};
 use crate::reduce::{Commit, Counts, Entry, ShardState};
-use crate::store::{Backlog, Committed, Error, Taken};
+use crate::store::{Backlog, Committed, Error, TRIMMED_PART_MIN, Taken};
 
 /// What a blocked read is told at last.
 pub(super) type Served = Result<Vec<Entry>, Error>;
@@ -29,6 +29,9 @@ pub(super) struct Late {
     pub at: u64,
     pub effect: Box<dyn FnOnce(&mut ShardServer) + Send>,
 }
+
+/// What one call trims at most.
+const TRIMMED_MAX: usize = 2 * TRIMMED_PART_MIN as usize;
 
 struct Waiter {
     number: u64,
@@ -211,7 +214,7 @@ impl ShardServer {
     pub fn trim(&mut self, retention: Duration) -> Result<u64, Error> {
         let oldest = EntryId::new(self.keyspace.now.saturating_sub(retention.as_millis() as u64), 0);
         let changes = self.keyspace.find_mut::<Stream>(&self.keys.changes).map_err(refusal::poison)?;
-        Ok(changes.map_or(0, |changes| changes.trim_below(changes.needed_from().min(oldest))))
+        Ok(changes.map_or(0, |changes| changes.trim_below(changes.needed_from().min(oldest), TRIMMED_MAX)))
     }
 
     pub fn backlog(&mut self) -> Result<Backlog, Error> {
