@@ -154,7 +154,7 @@ impl Metrics {
         }
     }
 
-    /// A shard was taken whose last owner was another worker, or this one before it lost its lease.
+    /// A shard was taken that had an owner before, however that one went.
     pub fn taken_over(&self) {
         self.handles.takeovers.inc();
     }

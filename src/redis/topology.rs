@@ -220,14 +220,26 @@ impl Topology {
         best.ok_or_else(|| unreachable(failures))
     }
 
-    /// Primaries first, then the seeds, then the others.
+    /// Primaries first, then the seeds, then the others; others of each with every refresh, since those that were asked
+    /// may all be dead for good.
     fn candidates(&self) -> Vec<NodeAddress> {
+        let turn = self.outcome().count as usize;
+        let address = |node: Arc<Node>| node.address.clone();
+        let primaries = turned(self.primaries().into_iter().map(address).collect(), turn);
+        let seeds = turned(self.options.seeds.clone(), turn);
+        let others = turned(self.all().into_iter().map(address).collect(), turn);
+        let known = if others.is_empty() { NODES_ASKED_MAX } else { NODES_ASKED_MAX / 3 };
+        let first = primaries.into_iter().take(NODES_ASKED_MAX / 2).chain(seeds.iter().take(known).cloned());
         let mut seen = BTreeSet::new();
-        let primaries = self.primaries().into_iter().map(|node| node.address.clone()).take(NODES_ASKED_MAX / 2);
-        let others = self.all().into_iter().map(|node| node.address.clone());
-        let all = primaries.chain(self.options.seeds.iter().cloned()).chain(others);
+        let all = first.chain(others).chain(seeds.iter().cloned());
         all.filter(|address| seen.insert(address.clone())).take(NODES_ASKED_MAX).collect()
     }
+}
+
+fn turned(mut addresses: Vec<NodeAddress>, turn: usize) -> Vec<NodeAddress> {
+    let turn = turn % addresses.len().max(1);
+    addresses.rotate_left(turn);
+    addresses
 }
 
 fn newer(best: Option<Table>, table: Table) -> Table {
@@ -274,4 +286,32 @@ pub fn endpoint_address(endpoint: &str, asked: &NodeAddress) -> Option<NodeAddre
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let port = port.parse().ok()?;
     Some(NodeAddress::new(if host.is_empty() || host == "?" { &asked.host } else { host }, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_known_is_asked_in_turn() {
+        let address = |port| NodeAddress::new("node", port);
+        let seeds: Vec<_> = (1..=4).map(address).collect();
+        let topology = Topology::new(Arc::new(ConnectOptions::new(seeds.clone())));
+        assert_eq!(topology.candidates(), seeds);
+        let node = |port: u16| {
+            Arc::new(Node { id: port.to_string(), address: address(port), primary: port <= 30, online: true })
+        };
+        let nodes: Vec<_> = (11..=50).map(node).collect();
+        let owners = nodes[..20].iter().cloned().map(Some).collect();
+        topology.table.send_replace(Arc::new(Table { nodes, owners, ..Table::default() }));
+        let mut asked = BTreeSet::new();
+        for _ in 0..40 {
+            let candidates = topology.candidates();
+            assert_eq!(candidates.len(), NODES_ASKED_MAX);
+            asked.extend(candidates);
+            topology.outcome().count += 1;
+        }
+        let everybody: BTreeSet<_> = (1..=4).chain(11..=50).map(address).collect();
+        assert_eq!(asked, everybody);
+    }
 }

@@ -9,7 +9,7 @@ use super::shard::{Ended, Interrupt, Owner};
 use crate::error::Disposition;
 use crate::metrics::{self, Presence};
 use crate::reduce::{Entry, ShardState};
-use crate::store::{self, Read, ShardLink, Store, TRIMMED_PART_MIN};
+use crate::store::{self, Backlog, Read, ShardLink, Store, TRIMMED_PART_MIN};
 
 /// A lease is renewed when a third of it has passed.
 const RENEWALS_PER_TTL: u32 = 3;
@@ -116,7 +116,8 @@ impl<L: ShardLink> Session<L> {
         match error.disposition {
             Disposition::Retry | Disposition::Full => {
                 owner.wait(&error).await?;
-                self.renew(owner).await
+                self.renew(owner).await?;
+                self.tell_while_waiting(owner).await
             }
             Disposition::Refresh
             | Disposition::Ambiguous
@@ -162,11 +163,21 @@ impl<L: ShardLink> Session<L> {
         }
         let backlog = self.link.backlog().await;
         if let Some(backlog) = self.tended(owner, backlog).await? {
-            owner.backlog(metrics::Backlog {
-                changes: backlog.unread + backlog.pending,
-                oldest: Duration::from_millis(backlog.oldest_milliseconds.unwrap_or(0)),
-                dead_letters: backlog.dead_letters,
-            });
+            tell(owner, backlog);
+        }
+        Ok(())
+    }
+
+    /// A shard that waits goes on telling what piles up meanwhile, where its node answers at all.
+    async fn tell_while_waiting<S: Store<Link = L>>(&mut self, owner: &Owner<S>) -> Result<(), Interrupt> {
+        if self.tended_at.is_some_and(|at| at.elapsed() < owner.context.options.trim_interval) {
+            return Ok(());
+        }
+        self.tended_at = Some(Instant::now());
+        match self.link.backlog().await {
+            Ok(backlog) => tell(owner, backlog),
+            Err(error) if error.disposition.is_clean() => {}
+            Err(error) => return Err(Interrupt::Broken(error)),
         }
         Ok(())
     }
@@ -193,6 +204,14 @@ impl<L: ShardLink> Session<L> {
     fn batch_changes<S: Store>(&self, owner: &Owner<S>) -> usize {
         self.pace.entries(&owner.context.options)
     }
+}
+
+fn tell<S: Store>(owner: &Owner<S>, backlog: Backlog) {
+    owner.backlog(metrics::Backlog {
+        changes: backlog.unread + backlog.pending,
+        oldest: Duration::from_millis(backlog.oldest_milliseconds.unwrap_or(0)),
+        dead_letters: backlog.dead_letters,
+    });
 }
 
 pub(super) fn stop_if_told<S: Store>(owner: &Owner<S>) -> Result<(), Interrupt> {

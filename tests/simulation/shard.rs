@@ -154,3 +154,15 @@ async fn what_only_a_person_can_mend_is_tried_again_seldom() {
     scene.model.delete(SHARD, &keys.state);
     scene.until("the shard is served", |scene| scene.metrics.shards_owned() == 1).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_waits_tells_how_long_its_changes_wait() {
+    let scene = Scene::new();
+    let _worker = scene.start();
+    scene.until("the shard is served", |scene| scene.metrics.shards_owned() == 1).await;
+    scene.add("sound", 1);
+    scene.model.strike(SHARD, Calamity::MemoryFull { lasting: Duration::from_secs(60) });
+    let waited =
+        |scene: &Scene| scene.metric("heyday_shard_oldest_seconds{shard=\"0\"} ").is_some_and(|age| age > 20.0);
+    scene.within(Duration::from_secs(50), "the age of the oldest change rises", waited).await;
+}

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use heyday::position::CommitId;
+use heyday::redis::{ConnectOptions, Link};
 use heyday::shard::Shard;
 use heyday::store::{ShardLink, Store, Taken};
 
-use super::{Ground, SHARD, TTL, WAIT, id, mine};
+use super::{Ground, SHARD, TTL, WAIT, command, id, mine};
 use crate::support::eventually;
 
 #[tokio::test]
@@ -72,6 +73,18 @@ async fn the_living_are_those_who_were_heard_of_late() {
     ground.store.leave(&id("b")).await.unwrap();
     ground.store.leave(&id("b")).await.unwrap();
     assert_eq!(ground.store.heartbeat(&id("c"), long).await.unwrap(), [id("c")]);
+}
+
+#[tokio::test]
+async fn who_was_heard_of_before_the_clock_went_back_is_not_waited_for() {
+    let ground = Ground::shared().await;
+    let workers = ground.registry.workers();
+    let node = ground.store.topology().node_of(workers.slot()).unwrap();
+    let mut link = Link::connect(&node.address, &ConnectOptions::default()).await.unwrap();
+    let long = Duration::from_secs(60);
+    let added = command(&mut link, &["ZADD", workers.as_str(), "5000000000000", "gone"]).await;
+    assert_eq!(added.as_i64().unwrap(), 1);
+    assert_eq!(ground.store.heartbeat(&id("a"), long).await.unwrap(), [id("a")]);
 }
 
 #[tokio::test]

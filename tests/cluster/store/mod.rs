@@ -28,6 +28,7 @@ const SHARD: Shard = Shard(1);
 /// A store with a prefix of its own, and a plain connection to the node of its shard.
 struct Ground {
     store: RedisStore,
+    registry: Keys,
     keys: ShardKeys,
     raw: Link,
 }
@@ -47,7 +48,7 @@ impl Ground {
         let names = keys.shard(&layout, SHARD);
         let node = topology.node_of(names.slot).expect("an owner");
         let raw = Link::connect(&node.address, &ConnectOptions::default()).await.expect("a connection");
-        Ground { store: RedisStore::new(topology, keys, layout), keys: names, raw }
+        Ground { store: RedisStore::new(topology, keys.clone(), layout), registry: keys, keys: names, raw }
     }
 
     async fn link(&self) -> RedisLink {
