@@ -1,14 +1,18 @@
 //! Leases, generations and the list of living workers.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use heyday::key::Keys;
 use heyday::position::CommitId;
-use heyday::redis::{ConnectOptions, Link};
-use heyday::shard::Shard;
+use heyday::redis::{ConnectOptions, Link, RedisStore, Topology};
+use heyday::shard::{Layout, Shard};
 use heyday::store::{ShardLink, Store, Taken};
 
-use super::{Ground, SHARD, TTL, WAIT, command, id, mine};
+use super::{Ground, SHARD, TTL, WAIT, command, id, mine, options};
+use crate::support::cluster::{shared_cluster, unique_prefix};
 use crate::support::eventually;
+use crate::support::proxy::Proxy;
 
 #[tokio::test]
 async fn a_lease_has_one_holder_and_each_take_a_higher_generation() {
@@ -55,6 +59,24 @@ async fn holders_are_told_shard_by_shard_over_all_nodes() {
         ground.store.holders(&shards).await.into_iter().map(|holder| holder.expect("an answer")).collect();
     assert_eq!(holders, [None, Some(id("a")), None, None]);
     assert!(ground.store.holders(&[]).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_silent_node_holds_up_no_answer_about_the_others_shards() {
+    let nodes = shared_cluster().await;
+    let mut options = options(&nodes);
+    let silent = options.seeds[0].clone();
+    let proxy = Proxy::start(&silent).await;
+    options.address_map.insert(silent, proxy.address().clone());
+    let topology = Arc::new(Topology::connect(Arc::new(options)).await.unwrap());
+    let store = RedisStore::new(topology, Keys::new(&unique_prefix()).unwrap(), Layout::new(4).unwrap());
+    let shards: Vec<Shard> = (0..4).map(Shard).collect();
+    assert!(store.holders(&shards).await.iter().all(Result::is_ok));
+    proxy.stall();
+    let begun = Instant::now();
+    let silent: Vec<bool> = store.holders(&shards).await.iter().map(Result::is_err).collect();
+    assert_eq!(silent, [true, false, false, false]);
+    assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
