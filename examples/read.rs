@@ -1,4 +1,4 @@
-//! Reads a user's view: `cargo run --example read -- 127.0.0.1:7000 42`.
+//! Reads a user's view: `cargo run --example read -- 127.0.0.1:17100 42`.
 
 use std::error::Error;
 
@@ -8,7 +8,7 @@ use heyday::redis::ConnectOptions;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let node = arguments.next().unwrap_or_else(|| "127.0.0.1:7000".to_owned());
+    let node = arguments.next().unwrap_or_else(|| "127.0.0.1:17100".to_owned());
     let user = arguments.next().unwrap_or_else(|| "42".to_owned());
     let hub = client::connect(ConnectOptions::new(vec![node.parse()?]), "").await?;
     let reader = hub.reader(reader::Options::default());

@@ -1,4 +1,4 @@
-//! Prints what changes, as it changes: `cargo run --example subscribe -- 127.0.0.1:7000 [USER]…`. Ctrl-C ends it.
+//! Prints what changes, as it changes: `cargo run --example subscribe -- 127.0.0.1:17100 [USER]…`. Ctrl-C ends it.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -12,7 +12,7 @@ use heyday::redis::ConnectOptions;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let node = arguments.next().unwrap_or_else(|| "127.0.0.1:7000".to_owned());
+    let node = arguments.next().unwrap_or_else(|| "127.0.0.1:17100".to_owned());
     let users = arguments.map(|user| user.parse()).collect::<Result<BTreeSet<UserId>, _>>()?;
     let hub = client::connect(ConnectOptions::new(vec![node.parse()?]), "").await?;
 

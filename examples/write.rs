@@ -1,4 +1,4 @@
-//! Appends a few changes, many at a time: `cargo run --example write -- 127.0.0.1:7000`.
+//! Appends a few changes, many at a time: `cargo run --example write -- 127.0.0.1:17100`.
 
 use std::error::Error;
 
@@ -9,7 +9,7 @@ use heyday::redis::ConnectOptions;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let node = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7000".to_owned());
+    let node = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:17100".to_owned());
     let hub = client::connect(ConnectOptions::new(vec![node.parse()?]), "").await?;
     let writer = hub.writer(writer::Options::default());
 

@@ -28,6 +28,7 @@ pub fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
     for row in &rows {
         table.add_row([row.key.clone(), shown(&row.value), row.source.clone()]);
     }
+    output::whole(&mut table, &[0]);
     output::print_table(&table)?;
     Ok(Exit::Done)
 }

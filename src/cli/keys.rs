@@ -41,6 +41,7 @@ pub fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
         let format = if row.public { "public" } else { "private" };
         table.add_row([row.key.as_str(), row.r#type, row.content, row.life, format]);
     }
+    output::whole(&mut table, &[0, 1]);
     output::print_table(&table)?;
     Ok(Exit::Done)
 }

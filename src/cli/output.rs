@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 
-use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table};
+use comfy_table::{Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table};
 use serde::Serialize;
 
 use crate::config::color_wanted;
@@ -57,9 +57,13 @@ pub fn plain() -> Table {
 /// Where stdout cannot be written to.
 pub fn print_table(table: &Table) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
+    let mut table = table.clone();
+    // A space on both sides of a cell is the default, but no line shall begin with one.
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
     for line in table.lines() {
-        // Every cell has a space on both sides.
-        writeln!(stdout, "{}", line.strip_prefix(' ').unwrap_or(&line).trim_end())?;
+        writeln!(stdout, "{}", line.trim_end())?;
     }
     stdout.flush()
 }
@@ -84,6 +88,20 @@ pub fn print(text: &str) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(text.as_bytes())?;
     stdout.flush()
+}
+
+/// Keeps these columns whole, of names and ids: what is left of the line is for the others.
+pub fn whole(table: &mut Table, columns: &[usize]) {
+    for column in columns {
+        if let Some(column) = table.column_mut(*column) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+}
+
+/// Leaves every line as long as it is, where all columns are names and numbers.
+pub fn unwrapped(table: &mut Table) {
+    table.set_content_arrangement(ContentArrangement::Disabled);
 }
 
 /// Sets these columns, of numbers, to the right.

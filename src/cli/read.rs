@@ -13,7 +13,7 @@ use crate::client::reader::{Friend, Profile, View};
 /// Show a user's profile and friends, soonest birthday first
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  heyday read 42\n  heyday read 42 --json | jq '.friends[0]'\n\n\
-    STATE is live, stale (changes have been waiting for longer than reader.fresh_within) or cold (nobody\n\
+    STATE is live, stale (changes have been waiting for longer than reader.fresh_within) or cold (nobody \
     has told of this user: an empty view, not an error).")]
 pub struct Arguments {
     /// The user's id

@@ -19,13 +19,17 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 /// Show each shard and worker: what waits, since when, who owns it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  heyday status\n  heyday status --json | jq .totals.unread\n\n\
-    UNREAD and PENDING changes wait to be applied, the OLDEST of them for that long. UNREAD is an estimate\n\
-    where the server can only estimate; 0 is exact. Figures of a node that does not answer are missing (-),\n\
+    Shows shards with changes that wait, with dead letters, without owner or without answer; --all shows the \
+    others too. UNREAD and PENDING changes wait to be applied, the OLDEST of them for that long. UNREAD is an estimate \
+    where the server can only estimate; 0 is exact. Figures of a node that does not answer are missing (-), \
     and the exit code is 69.")]
 pub struct Arguments {
-    /// Only these shards
+    /// Only these shards, with how far each has come
     #[arg(long, value_name = "NUMBER")]
     shard: Vec<u32>,
+    /// Every shard, also those that are owned and have nothing waiting
+    #[arg(long)]
+    all: bool,
     /// Show it anew every second, until interrupted
     #[arg(long)]
     watch: bool,
@@ -80,6 +84,7 @@ pub fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
     block_on(async {
         let cluster = Cluster::open(context).await?;
         let shards = shards(&arguments.shard, &cluster.layout)?;
+        let detailed = arguments.all || !arguments.shard.is_empty();
         let pipes = cluster.pipes();
         let inspector = Inspector::new(cluster.topology, pipes, cluster.keys, cluster.layout.clone());
         let mut rounds = interval(REFRESH_INTERVAL);
@@ -94,7 +99,7 @@ pub fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
             if arguments.format.json {
                 output::print_json(&answer)?;
             } else {
-                print(&answer)?;
+                print(&answer, detailed)?;
             }
             status.troubles.iter().for_each(|trouble| eprintln!("heyday: {trouble}"));
             if !arguments.watch {
@@ -127,6 +132,11 @@ impl Answer {
 }
 
 impl ShardRow {
+    /// Owned, and with nothing waiting or set aside: most shards most of the time.
+    fn is_quiet(&self) -> bool {
+        self.owner.is_some() && [self.unread, self.pending, self.dead] == [Some(0); 3]
+    }
+
     fn new(layout: &Layout, status: &ShardStatus) -> ShardRow {
         let figures = status.figures.as_ref();
         let backlog = figures.map(|figures| figures.backlog);
@@ -161,39 +171,17 @@ impl Totals {
     }
 }
 
-fn print(answer: &Answer) -> std::io::Result<()> {
-    let mut table = output::table(&[
-        "shard",
-        "tag",
-        "node",
-        "owner",
-        "generation",
-        "unread",
-        "pending",
-        "oldest",
-        "dead",
-        "applied",
-        "last",
-    ]);
-    for row in &answer.shards {
-        table.add_row([
-            row.shard.to_string(),
-            row.tag.clone(),
-            shown(row.node.as_ref()),
-            shown(row.owner.as_ref()),
-            shown(row.generation),
-            shown(row.unread),
-            shown(row.pending),
-            shown(row.oldest_ms.map(output::age)),
-            shown(row.dead),
-            shown(row.applied.as_ref()),
-            shown(row.last.as_ref()),
-        ]);
+fn print(answer: &Answer, detailed: bool) -> std::io::Result<()> {
+    let shown: Vec<&ShardRow> = answer.shards.iter().filter(|row| detailed || !row.is_quiet()).collect();
+    if !shown.is_empty() {
+        print_shards(&shown, detailed)?;
+        output::print("\n")?;
     }
-    output::right(&mut table, &[0, 4, 5, 6, 7, 8]);
-    output::print_table(&table)?;
-    output::print("\n")?;
     print_workers(answer.workers.as_deref())?;
+    let quiet = answer.shards.len() - shown.len();
+    if quiet > 0 {
+        output::print(&format!("{} not shown (--all)\n", output::counted(quiet as u64, "quiet shard")))?;
+    }
     let Totals { shards, owned, silent, unread, pending, oldest_ms, dead } = &answer.totals;
     let silent = if *silent > 0 { format!(", {silent} do not answer") } else { String::new() };
     let oldest = oldest_ms.map_or(String::new(), |oldest| format!(", the oldest for {}", output::age(oldest)));
@@ -202,6 +190,32 @@ fn print(answer: &Answer) -> std::io::Result<()> {
         output::counted(*shards as u64, "shard"),
         output::counted(*dead, "dead letter")
     ))
+}
+
+/// The positions are for whoever looks closely: with them a line is wider than most terminals.
+fn print_shards(rows: &[&ShardRow], detailed: bool) -> std::io::Result<()> {
+    let headings = ["shard", "tag", "node", "owner", "unread", "pending", "oldest", "dead"];
+    let positions: &[&str] = if detailed { &["generation", "applied", "last"] } else { &[] };
+    let mut table = output::table(&[&headings, positions].concat());
+    for row in rows {
+        let mut cells = vec![
+            row.shard.to_string(),
+            row.tag.clone(),
+            shown(row.node.as_ref()),
+            shown(row.owner.as_ref()),
+            shown(row.unread),
+            shown(row.pending),
+            shown(row.oldest_ms.map(output::age)),
+            shown(row.dead),
+        ];
+        if detailed {
+            cells.extend([shown(row.generation), shown(row.applied.as_ref()), shown(row.last.as_ref())]);
+        }
+        table.add_row(cells);
+    }
+    output::right(&mut table, &[0, 4, 5, 6, 7, 8]);
+    output::unwrapped(&mut table);
+    output::print_table(&table)
 }
 
 fn print_workers(workers: Option<&[WorkerRow]>) -> std::io::Result<()> {

@@ -17,7 +17,7 @@ use crate::shard::Shard;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  heyday watch --user 42 --user 77\n  heyday watch --json --for 10s | jq -r 'select(.type == \"changed\").user'\n\n\
-    Changes of a shard come in order and each once. A reset says that some may have been missed: whoever\n\
+    Changes of a shard come in order and each once. A reset says that some may have been missed: whoever \
     keeps views of that shard reads them again."
 )]
 pub struct Arguments {

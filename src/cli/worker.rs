@@ -18,8 +18,8 @@ use crate::{task, worker};
 /// Turn changes into views until SIGTERM or SIGINT
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  HEYDAY_WORKER__NAME=left heyday --redis 127.0.0.1:17100 worker\n\n\
-    Told to stop, a worker finishes its batches, gives its shards to the others and exits with 0, within\n\
-    worker.shutdown_grace. Told twice, it ends at once: nothing is lost, but its shards wait for their\n\
+    Told to stop, a worker finishes its batches, gives its shards to the others and exits with 0, within \
+    worker.shutdown_grace. Told twice, it ends at once: nothing is lost, but its shards wait for their \
     leases to run out. Numbers and health are served over HTTP on admin.listen.")]
 pub struct Arguments {}
 

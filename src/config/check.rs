@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use humantime::format_duration;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::key::Keys;
 use crate::redis::NodeAddress;
@@ -109,7 +110,18 @@ fn texts(settings: &Settings) -> Vec<String> {
         let holds = some_port.as_ref().unwrap_or(listen).parse::<NodeAddress>().is_ok();
         expect("admin.listen", listen, holds, "host:port, or nothing for no admin server");
     }
-    let level_holds = !logging.level.is_empty() && EnvFilter::try_new(&logging.level).is_ok();
-    expect("logging.level", &logging.level, level_holds, "a level such as info, or a filter such as info,heyday=debug");
+    expect(
+        "logging.level",
+        &logging.level,
+        is_filter(&logging.level),
+        "a level such as info, or a filter such as info,heyday=debug",
+    );
     found
+}
+
+/// A filter takes a lone word that is no level for the name of a part, and a misspelt level would silence everything.
+fn is_filter(text: &str) -> bool {
+    let mut parts = text.split(',').map(str::trim);
+    let holds = |part: &str| part.contains(['=', ':', '[', ']']) || part.parse::<LevelFilter>().is_ok();
+    !text.is_empty() && EnvFilter::try_new(text).is_ok() && parts.all(holds)
 }

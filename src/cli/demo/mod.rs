@@ -36,7 +36,7 @@ const FAULTS_AFTER: Duration = Duration::from_secs(7);
 /// every view is compared with what it must be
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  heyday demo --seconds 30\n\n\
-    Everything runs on this machine and is removed at the end. Exits with 0 where nothing was lost, doubled, out\n\
+    Everything runs on this machine and is removed at the end. Exits with 0 where nothing was lost, doubled, out \
     of order or not signalled, else with 1.")]
 pub struct Arguments {
     /// How long to write; 0: until interrupted

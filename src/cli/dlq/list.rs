@@ -13,7 +13,7 @@ use crate::redis::dead_letters::DeadLetter;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  heyday dlq list --reason birthday\n  heyday dlq list --limit 0 --json | jq -r .kind | sort | uniq -c\n\n\
-    With --json each letter is a line of its own, its fields pairs of name and value; bytes that are no\n\
+    With --json each letter is a line of its own, its fields pairs of name and value; bytes that are no \
     UTF-8 stand as \\xff."
 )]
 pub(super) struct Arguments {

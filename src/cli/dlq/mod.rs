@@ -98,6 +98,9 @@ impl Selection {
         drop(write!(stderr, "heyday: {what} {chosen}? [y/N] "));
         let mut answer = String::new();
         drop(std::io::stdin().read_line(&mut answer));
+        if !answer.ends_with('\n') {
+            eprintln!();
+        }
         match answer.trim() {
             "y" | "Y" | "yes" => Ok(()),
             _ => Err(Usage("nothing done".to_owned())),

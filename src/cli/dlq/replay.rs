@@ -22,10 +22,10 @@ const NAMED_MAX: u64 = 20;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  heyday dlq replay 5 1700000000000-0 --set birthday=1990-05-01\n  heyday dlq replay --reason unknown_type --yes\n\n\
-    A letter leaves the dead letters in the same step in which its change is appended, so that it is never\n\
-    applied twice, even where this command is interrupted and run again. A letter that no worker would\n\
-    apply as it is now is kept and named, and the exit code is 1: mend it with --set. A letter whose entry\n\
-    was trimmed has no fields left to append. A producer's name and seq are left out, as the producer has gone\n\
+    A letter leaves the dead letters in the same step in which its change is appended, so that it is never \
+    applied twice, even where this command is interrupted and run again. A letter that no worker would \
+    apply as it is now is kept and named, and the exit code is 1: mend it with --set. A letter whose entry \
+    was trimmed has no fields left to append. A producer's name and seq are left out, as the producer has gone \
     on since, unless --set names them."
 )]
 pub(super) struct Arguments {

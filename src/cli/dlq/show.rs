@@ -12,6 +12,7 @@ use crate::redis::dead_letters::DeadLetter;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  heyday dlq show 5 1700000000000-0")]
 pub(super) struct Arguments {
+    /// The shard, as `heyday dlq list` shows it
     shard: u32,
     /// Its id, as `heyday dlq list` shows it
     letter: EntryId,

@@ -62,6 +62,9 @@ async fn open(path: &Path) -> anyhow::Result<(Reader, ProgressBar)> {
     let unreadable = |error: std::io::Error| Usage(format!("{}: {error}", path.display()));
     let file = tokio::fs::File::open(path).await.map_err(unreadable)?;
     let data = file.metadata().await.map_err(unreadable)?;
+    if data.is_dir() {
+        return Err(unreadable(std::io::ErrorKind::IsADirectory.into()).into());
+    }
     let bar = if data.is_file() { progress::of_bytes(data.len()) } else { progress::of_unknown() };
     Ok((Box::new(file), bar))
 }

@@ -20,12 +20,12 @@ use crate::client::writer;
 #[command(after_help = "Example:\n  heyday write add user=42 friend=77 birthday=1990-05-01\n  \
     heyday write profile user=42 profile.city=Kyiv\n  \
     echo '{\"type\":\"remove\",\"user\":42,\"friend\":77}' | heyday write --file -\n\n\
-    A file has a flat JSON object in each line; null stands for a field that is not there. Changes of one\n\
-    user are appended in the order of their lines. A line that is no change is named on stderr, and the\n\
-    exit code is 1; nothing of it is appended. Where Redis refuses or falls silent, the command stops,\n\
+    A file has a flat JSON object in each line; null stands for a field that is not there. Changes of one \
+    user are appended in the order of their lines. A line that is no change is named on stderr, and the \
+    exit code is 1; nothing of it is appended. Where Redis refuses or falls silent, the command stops, \
     names the lines that were not or may not have been appended, and exits with 69.\n\n\
-    With --producer each change carries that name and its line's number, and workers drop what they have\n\
-    applied of that producer: so the same command may be run again after a failure, and finishes what is\n\
+    With --producer each change carries that name and its line's number, and workers drop what they have \
+    applied of that producer: so the same command may be run again after a failure, and finishes what is \
     missing. Lines may be added at the end of the file, but not changed, moved or taken out.")]
 pub struct Arguments {
     /// add, remove, update, birthday or profile

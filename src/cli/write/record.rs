@@ -19,7 +19,8 @@ fn in_line(message: &str) -> String {
     match message.split_once(" at line 1 column ") {
         // What we say ourselves is about a field, which says more than a column.
         Some((message, _)) if message.starts_with("field ") => message.to_owned(),
-        Some((message, column)) => format!("{message} at column {column}"),
+        Some((message, _)) if message.ends_with("a flat JSON object") => message.to_owned(),
+        Some((message, column)) => format!("not JSON: {message} at column {column}"),
         None => message.to_owned(),
     }
 }

@@ -50,6 +50,7 @@ fn each_setting_that_has_bounds_is_refused_outside_of_them() {
         ("writer.queue_changes_max", "0"),
         ("admin.listen", "'9464'"),
         ("logging.level", "'heyday=loud'"),
+        ("logging.level", "'inof'"),
     ];
     for (key, value) in cases {
         let (section, name) = key.split_once('.').unwrap();
