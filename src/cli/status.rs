@@ -192,15 +192,14 @@ fn print(answer: &Answer, detailed: bool) -> std::io::Result<()> {
     ))
 }
 
-/// The positions are for whoever looks closely: with them a line is wider than most terminals.
+/// Tag and positions are for whoever looks closely: with them a line is wider than most terminals.
 fn print_shards(rows: &[&ShardRow], detailed: bool) -> std::io::Result<()> {
-    let headings = ["shard", "tag", "node", "owner", "unread", "pending", "oldest", "dead"];
-    let positions: &[&str] = if detailed { &["generation", "applied", "last"] } else { &[] };
-    let mut table = output::table(&[&headings, positions].concat());
+    let headings = ["shard", "node", "owner", "unread", "pending", "oldest", "dead"];
+    let details: &[&str] = if detailed { &["tag", "generation", "applied", "last"] } else { &[] };
+    let mut table = output::table(&[&headings, details].concat());
     for row in rows {
         let mut cells = vec![
             row.shard.to_string(),
-            row.tag.clone(),
             shown(row.node.as_ref()),
             shown(row.owner.as_ref()),
             shown(row.unread),
@@ -209,11 +208,12 @@ fn print_shards(rows: &[&ShardRow], detailed: bool) -> std::io::Result<()> {
             shown(row.dead),
         ];
         if detailed {
-            cells.extend([shown(row.generation), shown(row.applied.as_ref()), shown(row.last.as_ref())]);
+            let positions = [shown(row.generation), shown(row.applied.as_ref()), shown(row.last.as_ref())];
+            cells.extend([row.tag.clone()].into_iter().chain(positions));
         }
         table.add_row(cells);
     }
-    output::right(&mut table, &[0, 4, 5, 6, 7, 8]);
+    output::right(&mut table, &[0, 3, 4, 5, 6]);
     output::unwrapped(&mut table);
     output::print_table(&table)
 }

@@ -101,6 +101,13 @@ async fn status_is_a_table_for_people() {
     assert!(lines[0].starts_with("SHARD") && lines[0].contains("UNREAD"), "{}", status.stdout);
     assert_eq!(lines[4], "no workers");
     assert_eq!(*lines.last().unwrap(), "2 shards, 0 owned; 0 unread, 0 pending; 0 dead letters");
+    let _worker = stage.worker().await;
+    let quiet =
+        async || Some(stage.heyday(&["status"]).stdout).filter(|shown| shown.contains("2 quiet shards not shown"));
+    let quiet = eventually(PATIENCE, "both shards were owned and quiet", quiet).await;
+    assert!(quiet.starts_with("WORKER"), "{quiet}");
+    let every = stage.heyday(&["status", "--all"]).stdout;
+    assert!(every.starts_with("SHARD") && every.contains("GENERATION") && !every.contains("not shown"), "{every}");
     let one = stage.json(&["status", "--json", "--shard", "1"]);
     assert_eq!((one["shards"].as_array().unwrap().len(), &one["shards"][0]["shard"]), (1, &1.into()));
     let none = stage.heyday(&["status", "--shard", "2"]);
