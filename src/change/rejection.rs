@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::shard::Shard;
+
 /// Longest part of a value that a reason repeats, in characters.
 const VALUE_SHOWN_MAX: usize = 64;
 
@@ -54,6 +56,8 @@ pub enum Problem {
     UnknownField,
     #[error("{fields} fields, at most {fields_max} are allowed")]
     TooMany { fields: usize, fields_max: usize },
+    #[error("belongs to shard {belongs}, not to shard {found}, in whose stream it was found")]
+    WrongShard { belongs: Shard, found: Shard },
     #[error("trimmed from the stream before it was applied")]
     Trimmed,
     #[error("delivered {0} times without being applied")]
@@ -81,6 +85,7 @@ impl Rejection {
             Problem::Without(_) => "incomplete_pair",
             Problem::UnknownType | Problem::NotYet => "unknown_type",
             Problem::Reserved | Problem::UnknownField => "unknown_field",
+            Problem::WrongShard { .. } => "wrong_shard",
             Problem::Trimmed => "trimmed",
             Problem::Undeliverable(_) => "undeliverable",
             Problem::Refused(_) => "refused",

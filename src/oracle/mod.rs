@@ -57,6 +57,10 @@ impl Oracle {
     /// before only counts: a server that forgot its acknowledgement delivered it again.
     pub fn entry(&mut self, shard: Shard, id: EntryId, fields: Option<&Fields>) {
         let told = fields.and_then(|fields| decode::decode(fields, &self.rules.limits, id.milliseconds));
+        let stray = told.as_ref().filter(|told| self.layout.shard_of(&told.user) != shard).map(|told| {
+            let belongs = self.layout.shard_of(&told.user);
+            Rejection::new("user", Some(told.user.as_str().as_bytes()), Problem::WrongShard { belongs, found: shard })
+        });
         let view = self.shards.entry(shard).or_default();
         view.counts.entries += 1;
         if id <= view.applied {
@@ -64,7 +68,7 @@ impl Oracle {
             return;
         }
         view.applied = id;
-        match told {
+        match told.filter(|_| stray.is_none()) {
             Some(told) => {
                 if !view.change(&told, id.milliseconds) {
                     view.counts.skipped += 1;
@@ -73,6 +77,7 @@ impl Oracle {
             None => {
                 view.counts.dead += 1;
                 let rejection = match fields {
+                    Some(_) if stray.is_some() => stray,
                     Some(fields) => Change::decode(fields, &self.rules.limits, id.milliseconds).err(),
                     None => Some(Rejection::new("entry", None, Problem::Trimmed)),
                 };

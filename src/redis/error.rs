@@ -21,7 +21,7 @@ pub enum Error {
     TlsSettings { reason: String },
 
     /// Redis turned the connection down before any of our commands.
-    #[error("{node}: connection refused: {error}")]
+    #[error("{node}: login refused: {error}")]
     Refused { node: NodeAddress, error: ServerError },
 
     /// No complete answer within the deadline.
@@ -118,7 +118,7 @@ mod tests {
         let refused =
             Error::Refused { node: node(), error: ServerError::parse("WRONGPASS invalid username-password pair") };
         assert_eq!(refused.disposition(), Disposition::Fatal);
-        assert_eq!(refused.to_string(), "127.0.0.1:7000: connection refused: WRONGPASS invalid username-password pair");
+        assert_eq!(refused.to_string(), "127.0.0.1:7000: login refused: WRONGPASS invalid username-password pair");
         assert_eq!(Error::NotCluster { node: node() }.disposition(), Disposition::Fatal);
     }
 }

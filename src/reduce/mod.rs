@@ -13,6 +13,7 @@ use std::time::Duration;
 use crate::calendar::Calendar;
 use crate::change::{Change, Fields, Limits, Problem, Rejection};
 use crate::position::{CommitId, EntryId};
+use crate::shard::{Layout, Shard};
 use crate::signal::Signal;
 
 pub use batch::reduce;
@@ -152,6 +153,19 @@ impl Decoded {
             None => Err(Rejection::new("entry", None, Problem::Trimmed)),
         };
         Decoded { entry, change }
+    }
+
+    /// The same, where it is about a user of the shard it was found in; otherwise nobody would ever look where it went.
+    pub fn at(self, layout: &Layout, found: Shard) -> Decoded {
+        match &self.change {
+            Ok(change) if layout.shard_of(&change.user) != found => {
+                let belongs = layout.shard_of(&change.user);
+                let user = change.user.as_str().as_bytes();
+                let rejection = Rejection::new("user", Some(user), Problem::WrongShard { belongs, found });
+                Decoded { change: Err(rejection), ..self }
+            }
+            _ => self,
+        }
     }
 
     /// The entry as a dead letter, for a reason that lies outside it.

@@ -362,6 +362,16 @@ fn a_malformed_entry_is_buried_and_the_rest_goes_on() {
 }
 
 #[test]
+fn a_change_in_the_stream_of_another_shard_is_buried_and_says_where_it_belongs() {
+    let layout = Layout::new(4).unwrap();
+    let story = story();
+    let entry = || story.batch(&["type=add user=foo friend=77"]).remove(0);
+    assert!(entry().at(&layout, Shard(2)).change.is_ok());
+    let reason = entry().at(&layout, Shard(1)).change.unwrap_err().to_string();
+    assert_eq!(reason, "user \"foo\": belongs to shard 2, not to shard 1, in whose stream it was found");
+}
+
+#[test]
 fn a_trimmed_entry_is_buried_by_its_id() {
     let trimmed = Decoded::new(Entry { id: EntryId::new(NOW, 1), fields: None, deliveries: 2 }, &Limits::default());
     let story = story();

@@ -86,7 +86,7 @@ impl Batch {
                     let deliveries = entry.deliveries;
                     Decoded::rejected(entry, Problem::Undeliverable(deliveries))
                 }
-                false => Decoded::new(entry, limits),
+                false => Decoded::new(entry, limits).at(&owner.context.layout, owner.keys.shard),
             }
         };
         Batch { decoded: entries.into_iter().map(decode).collect(), cut, set_aside: false }

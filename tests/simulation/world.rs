@@ -7,7 +7,7 @@ use heyday::calendar::Window;
 use heyday::key::Keys;
 use heyday::metrics::{Health, Metrics};
 use heyday::reduce::Rules;
-use heyday::shard::Layout;
+use heyday::shard::{Layout, Shard};
 use heyday::testing::generate::{Generator, Settings};
 use heyday::testing::model::{Faults, Model, Sabotage};
 use heyday::worker::{self, Context, Options};
@@ -188,7 +188,11 @@ impl World {
         }
         for _ in 0..self.random.random_range(1..8) {
             let generated = self.generator.entry();
-            let shard = self.model.layout().shard_of(&generated.route);
+            // A writer that counts shards wrongly appends to somebody else's stream.
+            let astray = self.random.random_bool(0.01);
+            let layout = self.model.layout();
+            let place = self.random.random_range(0..layout.count());
+            let shard = if astray { Shard(place as u16) } else { layout.shard_of(&generated.route) };
             let _ = self.model.append(shard, generated.fields);
         }
     }
