@@ -9,7 +9,7 @@
 //! | 1 pure | [`change`] [`key`] [`shard`] [`position`] [`birthday`] [`calendar`] [`lease`] [`reduce`] [`signal`] [`error`] | 1 |
 //! | 2 boundaries | [`store`] [`redis`] [`task`] `metrics` | 1 |
 //! | 3 parts | `worker` [`client`] | 1, 2; never each other |
-//! | 4 process | `config` `cli` `admin` `local` | all but 5 |
+//! | 4 process | `config` `cli` `admin` `local` `oracle` | all but 5 |
 //! | 5 testing | `testing` | all |
 
 #![forbid(unsafe_code)]

@@ -106,6 +106,20 @@ impl State {
 }
 
 /// Reads views. Cheap to clone, and to use from many tasks at once.
+///
+/// ```no_run
+/// # async fn example(hub: heyday::client::Hub) -> Result<(), Box<dyn std::error::Error>> {
+/// use heyday::client::reader::Options;
+///
+/// let reader = hub.reader(Options::default());
+/// let view = reader.read(&"42".parse()?).await?;
+/// println!("{:?}, {:?} behind", view.state, view.freshness);
+/// for friend in &view.friends {
+///     println!("{} {:?}", friend.friend, friend.next);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Reader {
     hub: Hub,

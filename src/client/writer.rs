@@ -112,6 +112,24 @@ impl Error {
 /// workers drop a sequence that is not above the last one.
 ///
 /// Accepted changes go on being appended when the caller drops what waits for them, and when the writer itself goes.
+///
+/// ```no_run
+/// # async fn example(hub: heyday::client::Hub) -> Result<(), Box<dyn std::error::Error>> {
+/// use heyday::birthday::Birthday;
+/// use heyday::change::{Action, Change};
+/// use heyday::client::writer::Options;
+///
+/// let writer = hub.writer(Options::default());
+/// let birthday = Some(Birthday::parse("1990-05-01")?);
+/// let change = Change::new("42".parse()?, Action::Add { friend: "77".parse()?, birthday });
+/// match writer.append(&change).await {
+///     Ok(appended) => println!("shard {} entry {}", appended.shard, appended.id),
+///     Err(error) if error.possibly_appended() => println!("look before you append it again: {error}"),
+///     Err(error) => println!("certainly not appended: {error}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Writer {
     hub: Hub,

@@ -45,6 +45,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn settings_and_parts_have_the_same_defaults() {
+        let config = Config::default();
+        let subscriber = config.subscriber(BTreeSet::new(), BTreeSet::new());
+        assert_eq!(format!("{:?}", config.reader()), format!("{:?}", reader::Options::default()));
+        assert_eq!(format!("{:?}", config.writer()), format!("{:?}", writer::Options::default()));
+        assert_eq!(format!("{subscriber:?}"), format!("{:?}", subscriber::Options::default()));
+    }
+
+    #[test]
     fn every_setting_of_a_part_reaches_it() {
         let mut config = Config::default();
         config.reader.timeout = Duration::from_secs(7);

@@ -263,13 +263,13 @@ impl Default for Subscriber {
 
 impl Default for Reader {
     fn default() -> Self {
-        Self { fresh_within: Duration::from_secs(5), timeout: Duration::from_secs(1) }
+        Self { fresh_within: Duration::from_secs(5), timeout: Duration::from_secs(2) }
     }
 }
 
 impl Default for Writer {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(10), batch_changes_max: 512, queue_changes_max: 10_000 }
+        Self { timeout: Duration::from_secs(10), batch_changes_max: 128, queue_changes_max: 1024 }
     }
 }
 

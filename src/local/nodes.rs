@@ -65,7 +65,8 @@ impl Nodes {
         Err(Error::Refused { port, command: arguments.join(" "), reply: reply.trim().to_owned() })
     }
 
-    pub(super) fn cli_path(&self) -> &Path {
+    /// The client that [`Nodes::cli`] runs.
+    pub fn cli_path(&self) -> &Path {
         &self.cli
     }
 

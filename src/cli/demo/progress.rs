@@ -24,7 +24,7 @@ pub struct Progress {
 
 struct Latency {
     all: Histogram<u64>,
-    /// Since the last drawing.
+    /// Since the last look at them.
     lately: Histogram<u64>,
 }
 
@@ -39,8 +39,6 @@ pub struct Figures {
     pub owned: u64,
     pub p50: Duration,
     pub p99: Duration,
-    /// The highest since the last time it was asked for.
-    pub worst_lately: Duration,
 }
 
 impl Progress {
@@ -101,9 +99,7 @@ impl Progress {
     pub fn figures(&self) -> Figures {
         let load = |value: &AtomicU64| value.load(Ordering::Relaxed);
         let (written, lag) = (load(&self.written), load(&self.lag));
-        let mut latency = self.lock(&self.latency);
-        let worst = latency.lately.max();
-        latency.lately.reset();
+        let latency = self.lock(&self.latency);
         let quantile = |quantile| Duration::from_micros(latency.all.value_at_quantile(quantile));
         Figures {
             written,
@@ -114,8 +110,15 @@ impl Progress {
             owned: load(&self.owned),
             p50: quantile(0.50),
             p99: quantile(0.99),
-            worst_lately: Duration::from_micros(worst),
         }
+    }
+
+    /// The highest latency since this was asked last.
+    pub fn worst_lately(&self) -> Duration {
+        let mut latency = self.lock(&self.latency);
+        let worst = latency.lately.max();
+        latency.lately.reset();
+        Duration::from_micros(worst)
     }
 
     fn lock<'a, T>(&self, mutex: &'a Mutex<T>) -> MutexGuard<'a, T> {

@@ -68,7 +68,7 @@ impl Screen {
     pub fn draw(&self, elapsed: Duration) {
         let figures = self.progress.figures();
         let mut state = self.state();
-        let rate = state.advance(elapsed, &figures);
+        let rate = state.advance(elapsed, &figures, self.progress.worst_lately());
         match &self.lines {
             Some(lines) => lines.draw(&figures, &state, self.time.is_some(), self.shards),
             None => {
@@ -99,12 +99,11 @@ impl Screen {
 
 impl State {
     /// Answers the changes written in a second since the last drawing.
-    fn advance(&mut self, elapsed: Duration, figures: &Figures) -> f64 {
+    fn advance(&mut self, elapsed: Duration, figures: &Figures, worst: Duration) -> f64 {
         let seconds = elapsed.saturating_sub(self.drawn_at).as_secs_f64().max(1e-3);
         let rate = (figures.written - self.written_before) as f64 / seconds;
         (self.elapsed, self.drawn_at, self.written_before) = (elapsed, elapsed, figures.written);
-        for (curve, value) in [(&mut self.rates, rate), (&mut self.latencies, figures.worst_lately.as_secs_f64() * 1e3)]
-        {
+        for (curve, value) in [(&mut self.rates, rate), (&mut self.latencies, worst.as_secs_f64() * 1e3)] {
             if curve.len() == CURVE_POINTS {
                 curve.pop_front();
             }
@@ -117,13 +116,13 @@ impl State {
 impl Lines {
     fn new(time: Option<Duration>) -> Lines {
         let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
-        let plain = ProgressStyle::with_template("{msg}").expect("a template that is right");
+        let plain = ProgressStyle::with_template("{wide_msg}").expect("a template that is right");
         let line = || all.add(ProgressBar::new_spinner().with_style(plain.clone()));
         let (counts, flow, latency) = (line(), line(), line());
         let bar = match time {
             Some(time) => {
                 let style =
-                    ProgressStyle::with_template("  {bar:60.cyan/dim}  {msg}").expect("a template that is right");
+                    ProgressStyle::with_template("  {wide_bar:.cyan/dim}  {msg}").expect("a template that is right");
                 ProgressBar::new(time.as_millis() as u64).with_style(style.progress_chars("━╸─"))
             }
             None => ProgressBar::new_spinner().with_style(plain.clone()),
@@ -143,13 +142,10 @@ impl Lines {
             figures.owned,
         ));
         let rate = state.rates.back().copied().unwrap_or(0.0);
-        self.flow.set_message(format!("  changes/s   {:<CURVE_POINTS$} {rate:.0}", curve(&state.rates)));
-        self.latency.set_message(format!(
-            "  to signal   {:<CURVE_POINTS$} p50 {}  p99 {}",
-            curve(&state.latencies),
-            shown(figures.p50),
-            shown(figures.p99)
-        ));
+        // The curves come last: a narrow terminal cuts them short.
+        self.flow.set_message(format!("  changes/s {rate:>7.0}                     {}", curve(&state.rates)));
+        let (p50, p99) = (shown(figures.p50), shown(figures.p99));
+        self.latency.set_message(format!("  to signal p50 {p50:>8} p99 {p99:>8}  {}", curve(&state.latencies)));
         if bounded {
             self.time.set_position(state.elapsed.as_millis() as u64);
             self.time.set_message(format!("{:.0} s", state.elapsed.as_secs_f64()));

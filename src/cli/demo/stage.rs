@@ -100,6 +100,11 @@ impl Stage {
         Ok(number)
     }
 
+    /// Workers that were not killed.
+    pub fn workers(&self) -> u64 {
+        self.workers.iter().filter(|worker| !worker.killed).count() as u64
+    }
+
     /// Ends the first worker as a crash would.
     pub fn kill_worker(&mut self) -> anyhow::Result<usize> {
         let at = self.workers.iter().position(|worker| !worker.killed).context("no worker is left to kill")?;
@@ -144,12 +149,13 @@ impl Stage {
         let Some(cluster) = self.cluster.take() else { return Ok(()) };
         let (seeds, folder) = (cluster.seeds(), cluster.folder().display().to_string());
         let ports: Vec<u16> = cluster.nodes().into_iter().map(|(_, port)| port).collect();
+        let cli = cluster.cli_path().display().to_string();
         cluster.leave_running()?;
         let first = seeds.split(',').next().unwrap_or_default();
         eprintln!("The cluster goes on; its data and logs are in {folder}. Look at it with");
         eprintln!("  heyday --redis {first} status");
         eprintln!("and end it with");
-        eprintln!("  for port in {}; do redis-cli -p $port shutdown nosave; done; rm -r {folder}", spaced(&ports));
+        eprintln!("  for port in {}; do {cli} -p $port shutdown nosave; done; rm -r {folder}", spaced(&ports));
         Ok(())
     }
 }
