@@ -48,8 +48,11 @@ pub const ENDPOINTS: [Endpoint; 4] = [
 /// Why there is no admin server.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("admin.listen {address}: cannot listen there")]
-    Bind { address: String, source: std::io::Error },
+    #[error(
+        "admin.listen {address}: cannot listen there: {cause}; set admin.listen (HEYDAY_ADMIN__LISTEN) to another \
+         address, or to nothing"
+    )]
+    Bind { address: String, cause: std::io::Error },
     #[error("admin server: cannot start its thread")]
     Start(#[source] std::io::Error),
 }
@@ -69,7 +72,7 @@ impl Admin {
     ///
     /// Where the address cannot be listened on, or the thread cannot be started.
     pub fn start(address: &str, shown: Shown) -> Result<Self, Error> {
-        let unbound = |source| Error::Bind { address: address.to_owned(), source };
+        let unbound = |cause| Error::Bind { address: address.to_owned(), cause };
         let listener = TcpListener::bind(address).map_err(unbound)?;
         listener.set_nonblocking(true).map_err(unbound)?;
         let address = listener.local_addr().map_err(unbound)?;

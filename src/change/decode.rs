@@ -23,20 +23,30 @@ impl Change {
         }
         let mut raw = Raw::gather(fields, limits)?;
         let kind = raw.take("type").ok_or_else(|| Rejection::new("type", None, Problem::Missing))?;
-        let user = raw.user("user")?;
-        let action = raw.action(kind, &user, entry_milliseconds)?;
-        let change = Change {
-            user,
-            action,
-            version: raw.number("version")?,
-            event: raw.token("id")?,
-            producer: raw.producer()?,
-            at: raw.number("at")?,
-        };
-        match raw.left_over() {
-            Some(field) if limits.strict => Err(field),
-            _ => Ok(change),
+        let change = raw.change(kind, entry_milliseconds);
+        if !limits.strict {
+            return change;
         }
+        match change {
+            Ok(change) => raw.left_over(kind).map_or(Ok(change), Err),
+            // What is missing was most likely written under another name.
+            Err(missing) if missing.problem == Problem::Missing => Err(raw.unknown(kind).unwrap_or(missing)),
+            Err(rejection) => Err(rejection),
+        }
+    }
+
+    /// The names of the fields of a valid entry that have no effect, since its type has no such fields.
+    pub fn ignored(fields: &Fields, limits: &Limits) -> Vec<String> {
+        let mut names = Vec::new();
+        if let Ok(mut raw) = Raw::gather(fields, limits)
+            && let Some(kind) = raw.take("type")
+            && raw.change(kind, u64::MAX).is_ok()
+        {
+            names.extend(raw.known.iter().filter(|(_, value)| value.is_some()).map(|(name, _)| (*name).to_owned()));
+            names.extend(raw.profile.iter().map(|(name, _)| format!("profile.{name}")));
+            names.extend(raw.unknown.iter().map(|name| String::from_utf8_lossy(name).into_owned()));
+        }
+        names
     }
 }
 
@@ -44,19 +54,19 @@ impl Change {
 struct Raw<'a> {
     known: [(&'static str, Option<&'a str>); KNOWN.len()],
     profile: Vec<(&'a str, &'a str)>,
-    unknown: Option<&'a Bytes>,
+    unknown: Vec<&'a Bytes>,
 }
 
 const KNOWN: [&str; 10] = ["type", "user", "friend", "birthday", "mutual", "version", "id", "producer", "seq", "at"];
 
 impl<'a> Raw<'a> {
     fn gather(fields: &'a Fields, limits: &Limits) -> Result<Raw<'a>, Rejection> {
-        let mut raw = Raw { known: KNOWN.map(|name| (name, None)), profile: Vec::new(), unknown: None };
+        let mut raw = Raw { known: KNOWN.map(|name| (name, None)), profile: Vec::new(), unknown: Vec::new() };
         for (name, value) in fields {
             let reject = |problem| Rejection::new(String::from_utf8_lossy(name), Some(value), problem);
             let known = raw.known.iter_mut().find(|(known, _)| known.as_bytes() == name);
             if known.is_none() && !name.starts_with(PROFILE_PREFIX) {
-                raw.unknown.get_or_insert(name);
+                raw.unknown.push(name);
                 continue;
             }
             if value.len() > limits.field_bytes_max {
@@ -77,6 +87,19 @@ impl<'a> Raw<'a> {
 
     fn take(&mut self, name: &str) -> Option<&'a str> {
         self.known.iter_mut().find(|(known, _)| *known == name).and_then(|(_, value)| value.take())
+    }
+
+    fn change(&mut self, kind: &'a str, now: u64) -> Result<Change, Rejection> {
+        let user = self.user("user")?;
+        let action = self.action(kind, &user, now)?;
+        Ok(Change {
+            user,
+            action,
+            version: self.number("version")?,
+            event: self.token("id")?,
+            producer: self.producer()?,
+            at: self.number("at")?,
+        })
     }
 
     fn action(&mut self, kind: &'a str, user: &UserId, now: u64) -> Result<Action, Rejection> {
@@ -204,12 +227,17 @@ impl<'a> Raw<'a> {
     }
 
     /// The first field that nothing has taken.
-    fn left_over(&self) -> Option<Rejection> {
+    fn left_over(&self, kind: &str) -> Option<Rejection> {
         let known = self.known.iter().find(|(_, value)| value.is_some()).map(|(name, _)| (*name).to_owned());
         let profile = || self.profile.first().map(|(name, _)| format!("profile.{name}"));
-        let unknown = || self.unknown.map(|name| String::from_utf8_lossy(name).into_owned());
-        let field = known.or_else(profile).or_else(unknown)?;
-        Some(Rejection::new(field, None, Problem::UnknownField))
+        let field = known.or_else(profile).map(|field| Rejection::new(field, None, Problem::UnknownField));
+        field.or_else(|| self.unknown(kind))
+    }
+
+    /// The first field that no type has.
+    fn unknown(&self, kind: &str) -> Option<Rejection> {
+        let problem = if kind == "profile" { Problem::Unprefixed } else { Problem::UnknownField };
+        self.unknown.first().map(|name| Rejection::new(String::from_utf8_lossy(name), None, problem))
     }
 }
 

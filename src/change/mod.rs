@@ -12,7 +12,7 @@ use bytes::Bytes;
 use crate::birthday::Birthday;
 
 pub use id::UserId;
-pub use rejection::{Problem, Rejection};
+pub use rejection::{KINDS, Problem, Rejection};
 
 /// Longest user or friend id, in bytes.
 pub const USER_BYTES_MAX: usize = 64;

@@ -48,12 +48,14 @@ pub enum Problem {
     Without(&'static str),
     #[error("expected add, remove, update, birthday or profile")]
     UnknownType,
-    #[error("not applied by this version of heyday; replay it after the upgrade")]
+    #[error("not applied by this version of heyday")]
     NotYet,
     #[error("kept by heyday itself")]
     Reserved,
     #[error("no such field for this type")]
     UnknownField,
+    #[error("no such field for this type; profile fields are written profile.NAME")]
+    Unprefixed,
     #[error("{fields} fields, at most {fields_max} are allowed")]
     TooMany { fields: usize, fields_max: usize },
     #[error("belongs to shard {belongs}, not to shard {found}, in whose stream it was found")]
@@ -66,29 +68,70 @@ pub enum Problem {
     Refused(String),
 }
 
+/// Makes the one list of kinds: an enum for the compiler and its names for everybody else.
+macro_rules! kinds {
+    ($($kind:ident = $name:literal),+ $(,)?) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        enum Kind { $($kind),+ }
+
+        /// Every kind of problem a dead letter can have.
+        pub const KINDS: &[&str] = &[$($name),+];
+
+        impl Kind {
+            fn name(self) -> &'static str {
+                match self { $(Kind::$kind => $name),+ }
+            }
+        }
+    };
+}
+
+kinds! {
+    Missing = "missing",
+    TooLong = "too_long",
+    ForbiddenCharacter = "forbidden_character",
+    NotUtf8 = "not_utf8",
+    Repeated = "repeated",
+    SameAsUser = "same_as_user",
+    Birthday = "birthday",
+    NotANumber = "not_a_number",
+    IncompletePair = "incomplete_pair",
+    UnknownType = "unknown_type",
+    UnknownField = "unknown_field",
+    WrongShard = "wrong_shard",
+    Trimmed = "trimmed",
+    Undeliverable = "undeliverable",
+    Refused = "refused",
+}
+
 impl Rejection {
     pub fn new(field: impl Into<String>, value: Option<&[u8]>, problem: Problem) -> Rejection {
         Rejection { field: field.into(), value: value.map(shown), problem }
     }
 
-    /// A short, stable name of the problem, for counting.
+    /// A short, stable name of the problem, for counting; one of [`KINDS`].
     pub fn kind(&self) -> &'static str {
-        match self.problem {
-            Problem::Missing | Problem::Empty => "missing",
-            Problem::TooLong { .. } | Problem::TooMany { .. } => "too_long",
-            Problem::Forbidden(_) | Problem::Control(_) => "forbidden_character",
-            Problem::NotUtf8 => "not_utf8",
-            Problem::Repeated => "repeated",
-            Problem::SameAsUser => "same_as_user",
-            Problem::NoSuchDay | Problem::Future | Problem::DateForm => "birthday",
-            Problem::NotANumber | Problem::NotAFlag => "not_a_number",
-            Problem::Without(_) => "incomplete_pair",
-            Problem::UnknownType | Problem::NotYet => "unknown_type",
-            Problem::Reserved | Problem::UnknownField => "unknown_field",
-            Problem::WrongShard { .. } => "wrong_shard",
-            Problem::Trimmed => "trimmed",
-            Problem::Undeliverable(_) => "undeliverable",
-            Problem::Refused(_) => "refused",
+        self.problem.kind().name()
+    }
+}
+
+impl Problem {
+    fn kind(&self) -> Kind {
+        match self {
+            Problem::Missing | Problem::Empty => Kind::Missing,
+            Problem::TooLong { .. } | Problem::TooMany { .. } => Kind::TooLong,
+            Problem::Forbidden(_) | Problem::Control(_) => Kind::ForbiddenCharacter,
+            Problem::NotUtf8 => Kind::NotUtf8,
+            Problem::Repeated => Kind::Repeated,
+            Problem::SameAsUser => Kind::SameAsUser,
+            Problem::NoSuchDay | Problem::Future | Problem::DateForm => Kind::Birthday,
+            Problem::NotANumber | Problem::NotAFlag => Kind::NotANumber,
+            Problem::Without(_) => Kind::IncompletePair,
+            Problem::UnknownType | Problem::NotYet => Kind::UnknownType,
+            Problem::Reserved | Problem::UnknownField | Problem::Unprefixed => Kind::UnknownField,
+            Problem::WrongShard { .. } => Kind::WrongShard,
+            Problem::Trimmed => Kind::Trimmed,
+            Problem::Undeliverable(_) => Kind::Undeliverable,
+            Problem::Refused(_) => Kind::Refused,
         }
     }
 }

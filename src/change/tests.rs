@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use crate::change::{Action, Change, Fields, Limits, Producer};
+use crate::change::{Action, Change, Fields, KINDS, Limits, Problem, Producer, Rejection};
 
 /// 2026-11-29T19:00:00Z
 const NOW: u64 = 1_795_978_800_000;
@@ -43,7 +43,7 @@ fn bad_entries_say_field_value_and_expectation() {
     let cases = [
         ("user=42", "type: missing"),
         ("type=addd user=42", r#"type "addd": expected add, remove, update, birthday or profile"#),
-        ("type=forget user=42", r#"type "forget": not applied by this version of heyday; replay it after the upgrade"#),
+        ("type=forget user=42", r#"type "forget": not applied by this version of heyday"#),
         ("type=add friend=77", "user: missing"),
         ("type=add user= friend=77", r#"user "": empty"#),
         ("type=add user=42", "friend: missing"),
@@ -62,10 +62,7 @@ fn bad_entries_say_field_value_and_expectation() {
             "type=add user=42 friend=77 birthday=1.5.1990",
             r#"birthday "1.5.1990": expected YYYY-MM-DD, --MM-DD or nothing"#,
         ),
-        (
-            "type=add user=42 friend=77 mutual=1",
-            r#"mutual "1": not applied by this version of heyday; replay it after the upgrade"#,
-        ),
+        ("type=add user=42 friend=77 mutual=1", r#"mutual "1": not applied by this version of heyday"#),
         ("type=add user=42 friend=77 mutual=yes", r#"mutual "yes": expected 0 or 1"#),
         ("type=update user=42 friend=77", "birthday: missing"),
         ("type=birthday user=42", "birthday: missing"),
@@ -122,6 +119,43 @@ fn strict_refuses_what_nobody_knows() {
         assert_eq!(reason, expected, "{text}");
         assert!(decode(text).is_ok(), "{text} is kept out where not strict");
     }
+    // A field that is missing was most likely misspelt: what was written says more than what was not.
+    for (text, expected) in [
+        (
+            "type=profile user=42 role=admin",
+            "role: no such field for this type; profile fields are written profile.NAME",
+        ),
+        ("type=add usr=42 friend=77", "usr: no such field for this type"),
+        ("type=update user=42 friend=77 date=1990-05-01", "date: no such field for this type"),
+        ("type=add user=42 id=e-1", "friend: missing"),
+    ] {
+        let reason = Change::decode(&fields(text), &strict, NOW).unwrap_err().to_string();
+        assert_eq!(reason, expected, "{text}");
+    }
+}
+
+#[test]
+fn every_kind_of_problem_is_listed_and_found() {
+    use crate::shard::Shard;
+    let problems = [
+        Problem::Missing,
+        Problem::TooLong { bytes: 1, bytes_max: 0 },
+        Problem::Control('\n'),
+        Problem::NotUtf8,
+        Problem::Repeated,
+        Problem::SameAsUser,
+        Problem::NoSuchDay,
+        Problem::NotAFlag,
+        Problem::Without("seq"),
+        Problem::NotYet,
+        Problem::Unprefixed,
+        Problem::WrongShard { belongs: Shard(0), found: Shard(1) },
+        Problem::Trimmed,
+        Problem::Undeliverable(1),
+        Problem::Refused(String::new()),
+    ];
+    let kinds = problems.map(|problem| Rejection::new("field", None, problem).kind());
+    assert_eq!(kinds, KINDS);
 }
 
 fn any_change() -> impl Strategy<Value = Change> {

@@ -36,6 +36,11 @@ pub const TABLE: [(Exit, u8, &str); 6] = [
 #[error("{0}")]
 pub struct Usage(pub String);
 
+/// What the command line asks for is not there.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Absent(pub String);
+
 impl Exit {
     /// The exit code for an error: the first cause in its chain that says something decides.
     #[must_use]
@@ -106,6 +111,9 @@ fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     }
     if let Some(writer::Error::Rejected(_)) = cause.downcast_ref() {
         return Some(Exit::Usage);
+    }
+    if cause.is::<Absent>() {
+        return Some(Exit::Found);
     }
     if cause.is::<Usage>() || cause.is::<Rejection>() || cause.is::<shard::Error>() {
         return Some(Exit::Usage);

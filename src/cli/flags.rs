@@ -1,6 +1,7 @@
 //! Flags that every command knows. They are the strongest source of settings.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
@@ -43,4 +44,9 @@ impl Flags {
         };
         (self.config, given.into_iter().filter_map(flag).collect())
     }
+}
+
+/// A span of time on the command line.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| format!("expected {}", crate::config::DURATION_EXPECTED))
 }

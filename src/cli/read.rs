@@ -25,6 +25,7 @@ pub struct Arguments {
 #[derive(Serialize)]
 struct Answer {
     user: String,
+    shard: u16,
     state: &'static str,
     freshness_ms: u64,
     profile: ProfileAnswer,
@@ -69,6 +70,7 @@ impl Answer {
     fn new(view: &View) -> Answer {
         Answer {
             user: view.user.to_string(),
+            shard: view.shard.0,
             state: view.state.name(),
             freshness_ms: u64::try_from(view.freshness.as_millis()).unwrap_or(u64::MAX),
             profile: ProfileAnswer::new(&view.profile),
@@ -107,7 +109,7 @@ fn known_date(birthday: Birthday) -> Option<String> {
 }
 
 fn print(view: &View) -> std::io::Result<()> {
-    let Answer { user, state, freshness_ms, profile, friends } = Answer::new(view);
+    let Answer { user, shard: _, state, freshness_ms, profile, friends } = Answer::new(view);
     let behind = match freshness_ms {
         0 => String::new(),
         waiting => format!(", changes wait for {}", output::age(waiting)),

@@ -8,6 +8,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::cluster::{Cluster, block_on};
 use super::output::{self, Format};
+use super::signals::Signals;
 use super::{Context, Exit};
 use crate::redis::{Inspector, ShardStatus, Status, WorkerStatus};
 use crate::shard::{Layout, Shard};
@@ -81,32 +82,45 @@ struct Totals {
 }
 
 pub fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
+    if !arguments.watch {
+        return block_on(show(&arguments, context));
+    }
     block_on(async {
-        let cluster = Cluster::open(context).await?;
-        let shards = shards(&arguments.shard, &cluster.layout)?;
-        let detailed = arguments.all || !arguments.shard.is_empty();
-        let pipes = cluster.pipes();
-        let inspector = Inspector::new(cluster.topology, pipes, cluster.keys, cluster.layout.clone());
-        let mut rounds = interval(REFRESH_INTERVAL);
-        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            rounds.tick().await;
-            let status = inspector.look(&shards, DEADLINE).await;
-            let answer = Answer::new(&cluster.layout, &status);
-            if arguments.watch && output::is_terminal() && !arguments.format.json {
-                clear_screen()?;
-            }
-            if arguments.format.json {
-                output::print_json(&answer)?;
-            } else {
-                print(&answer, detailed)?;
-            }
-            status.troubles.iter().for_each(|trouble| eprintln!("heyday: {trouble}"));
-            if !arguments.watch {
-                return Ok(if status.troubles.is_empty() { Exit::Done } else { Exit::Unavailable });
-            }
+        let mut signals = Signals::new()?;
+        tokio::select! {
+            biased;
+            () = signals.next() => Ok(Exit::Done),
+            shown = show(&arguments, context) => shown,
         }
     })
+}
+
+/// Once, or again and again for as long as somebody watches.
+async fn show(arguments: &Arguments, context: &Context) -> anyhow::Result<Exit> {
+    let cluster = Cluster::open(context).await?;
+    let shards = shards(&arguments.shard, &cluster.layout)?;
+    let detailed = arguments.all || !arguments.shard.is_empty();
+    let pipes = cluster.pipes();
+    let inspector = Inspector::new(cluster.topology, pipes, cluster.keys, cluster.layout.clone());
+    let mut rounds = interval(REFRESH_INTERVAL);
+    rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        rounds.tick().await;
+        let status = inspector.look(&shards, DEADLINE).await;
+        let answer = Answer::new(&cluster.layout, &status);
+        if arguments.watch && output::is_terminal() && !arguments.format.json {
+            clear_screen()?;
+        }
+        if arguments.format.json {
+            output::print_json(&answer)?;
+        } else {
+            print(&answer, detailed)?;
+        }
+        status.troubles.iter().for_each(|trouble| eprintln!("heyday: {trouble}"));
+        if !arguments.watch {
+            return Ok(if status.troubles.is_empty() { Exit::Done } else { Exit::Unavailable });
+        }
+    }
 }
 
 /// These shards, or all of them.

@@ -31,7 +31,7 @@ pub struct Arguments {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// End after this time, such as 10s
-    #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long = "for", value_name = "DURATION", value_parser = super::flags::duration)]
     duration: Option<Duration>,
     #[command(flatten)]
     format: Format,
@@ -105,4 +105,21 @@ fn print(line: &Line, format: Format) -> std::io::Result<()> {
         }
         Line::Reset { shard } => format!("reset of shard {shard}: some changes may have been missed\n"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::position::CommitId;
+    use crate::signal::Views;
+
+    #[test]
+    fn lines_are_public_and_keep_their_shape() {
+        let line = |event| serde_json::to_string(&Line::new(event)).unwrap();
+        let views = Views::BIRTHDAYS.with(Views::PROFILE);
+        let (shard, commit) = (Shard(17), CommitId::new(1_700_000_000_000, 42));
+        let changed = line(Event::Changed { shard, commit, user: "7".parse().unwrap(), views });
+        insta::assert_snapshot!(changed, @r#"{"type":"changed","shard":17,"commit":"1700000000000-42","user":"7","views":["profile","birthdays"]}"#);
+        insta::assert_snapshot!(line(Event::Reset { shard }), @r#"{"type":"reset","shard":17}"#);
+    }
 }

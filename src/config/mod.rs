@@ -30,6 +30,9 @@ const SECRET_KEYS: &[&str] = &["redis.password"];
 /// Settings that are tables of the user's own keys, so that what is inside them is a value and not a setting.
 const TABLE_KEYS: &[&str] = &["redis.address_map"];
 
+/// What a span of time looks like, for whoever wrote something else.
+pub const DURATION_EXPECTED: &str = "a duration such as 200ms or 10s";
+
 /// The effective settings, and where each one came from.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -160,6 +163,7 @@ fn complaint(error: &figment::Error) -> String {
             match expected.as_str() {
                 "u8" | "u16" | "u32" | "u64" | "usize" => "expected a whole number, 0 or more".to_owned(),
                 "a boolean" => "expected true or false".to_owned(),
+                "a duration" => format!("expected {DURATION_EXPECTED}"),
                 other => format!("expected {other}"),
             }
         }

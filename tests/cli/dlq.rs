@@ -164,6 +164,8 @@ async fn nothing_is_replayed_or_dropped_by_accident() {
         assert_eq!(unsure.code, 64);
         assert!(unsure.stderr.contains(&format!("give --yes to {action}")), "{}", unsure.stderr);
         let absent = stage.heyday(&["dlq", action, "3", "1-1", "--yes"]);
-        assert_eq!((absent.code, absent.stderr.as_str()), (64, "heyday: no dead letter 1-1 in shard 3\n"));
+        assert_eq!((absent.code, absent.stderr.as_str()), (1, "heyday: no dead letter 1-1 in shard 3\n"));
     }
+    let absent = stage.heyday(&["dlq", "show", "3", "1-1"]);
+    assert_eq!((absent.code, absent.stderr.as_str()), (1, "heyday: no dead letter 1-1 in shard 3\n"));
 }

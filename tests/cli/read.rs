@@ -44,7 +44,7 @@ async fn view_is_public_and_keeps_its_shape() {
     let shape = stage.heyday(&["read", "foo", "--json"]).stdout.replace(&updated_at, "[updated_at]");
     let numbers = format!("\"days\":{},\"age\":{}", next.days, next.age.unwrap());
     let shape = shape.replace(&next.date.to_string(), "[next]").replace(&numbers, "\"days\":[days],\"age\":[age]");
-    insta::assert_snapshot!(shape, @r#"{"user":"foo","state":"live","freshness_ms":0,"profile":{"schema":1,"version":2,"updated_at":[updated_at],"birthday":"--02-29","city":"Kyiv"},"friends":[{"friend":"bar","birthday":"1990-05-01","next":"[next]","days":[days],"age":[age]},{"friend":"baz","birthday":null,"next":null,"days":null,"age":null}]}"#);
+    insta::assert_snapshot!(shape, @r#"{"user":"foo","shard":2,"state":"live","freshness_ms":0,"profile":{"schema":1,"version":2,"updated_at":[updated_at],"birthday":"--02-29","city":"Kyiv"},"friends":[{"friend":"bar","birthday":"1990-05-01","next":"[next]","days":[days],"age":[age]},{"friend":"baz","birthday":null,"next":null,"days":null,"age":null}]}"#);
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn unknown_user_is_cold_and_no_error() {
     let stage = Stage::with_shards(4).await;
     let cold = stage.heyday(&["read", "nobody", "--json"]);
     assert_eq!(cold.code, 0);
-    insta::assert_snapshot!(cold.stdout, @r#"{"user":"nobody","state":"cold","freshness_ms":0,"profile":{"schema":null,"version":null,"updated_at":null,"birthday":null},"friends":[]}"#);
+    insta::assert_snapshot!(cold.stdout, @r#"{"user":"nobody","shard":0,"state":"cold","freshness_ms":0,"profile":{"schema":null,"version":null,"updated_at":null,"birthday":null},"friends":[]}"#);
     let wrong = stage.heyday(&["read", "no body"]);
     assert_eq!((wrong.code, wrong.stdout.as_str()), (64, ""));
 }

@@ -117,9 +117,13 @@ async fn status_is_a_table_for_people() {
 #[tokio::test]
 async fn status_can_be_watched() {
     let stage = Stage::with_shards(2).await;
-    let watch = stage.start(&["status", "--json", "--watch"]);
-    for line in watch.prints(2).await {
-        let status: serde_json::Value = serde_json::from_str(&line).unwrap();
-        assert_eq!(status["totals"]["shards"], 2);
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let mut watch = stage.start(&["status", "--json", "--watch"]);
+        for line in watch.prints(2).await {
+            let status: serde_json::Value = serde_json::from_str(&line).unwrap();
+            assert_eq!(status["totals"]["shards"], 2);
+        }
+        watch.signal(signal);
+        assert_eq!(watch.ends().await.code(), Some(0), "{:?}", watch.stderr());
     }
 }

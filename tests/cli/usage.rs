@@ -27,11 +27,13 @@ fn command_has_help_with_an_example() {
 
 #[test]
 fn wrong_command_line_ends_with_64_and_says_so_on_stderr() {
-    let cases: [(&[&str], &str); 5] = [
+    let cases: [(&[&str], &str); 7] = [
         (&[], "Usage: heyday"),
         (&["frobnicate"], "frobnicate"),
         (&["config"], "Usage: heyday config"),
         (&["config", "show", "--frobnicate"], "--frobnicate"),
+        (&["watch", "--for", "banana"], "expected a duration such as 200ms or 10s"),
+        (&["dlq", "list", "--reason", "bananas"], "possible values: missing, too_long, "),
         (&["config", "show", "--log-level", "debug", "--verbose"], "cannot be used with"),
     ];
     for (arguments, expected) in cases {

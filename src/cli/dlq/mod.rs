@@ -9,7 +9,7 @@ mod walk;
 use std::io::{IsTerminal, Write};
 
 use super::cluster::Cluster;
-use super::exit::Usage;
+use super::exit::{Absent, Usage};
 use super::{Context, Exit};
 use crate::position::EntryId;
 use crate::redis::dead_letters::{DeadLetter, DeadLetters};
@@ -76,15 +76,15 @@ enum Source {
 }
 
 impl Selection {
-    /// Refuses to guess, and asks whoever sits at a terminal; a program says `--yes`.
-    fn confirm(&self, what: &str) -> Result<(), Usage> {
+    /// Refuses to guess, and asks whoever sits at a terminal; a program says `--yes`. False where the answer is no.
+    fn confirm(&self, what: &str) -> Result<bool, Usage> {
         if self.ids.is_empty() && !self.all && self.filter.is_empty() {
             return Err(Usage(
                 "which letters? give SHARD and LETTER, or --shard, --user, --reason or --all".to_owned(),
             ));
         }
         if self.yes {
-            return Ok(());
+            return Ok(true);
         }
         if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
             return Err(Usage(format!("no terminal to ask on: give --yes to {what} without being asked")));
@@ -101,10 +101,11 @@ impl Selection {
         if !answer.ends_with('\n') {
             eprintln!();
         }
-        match answer.trim() {
-            "y" | "Y" | "yes" => Ok(()),
-            _ => Err(Usage("nothing done".to_owned())),
+        let agreed = matches!(answer.trim(), "y" | "Y" | "yes");
+        if !agreed {
+            eprintln!("heyday: nothing done");
         }
+        Ok(agreed)
     }
 
     async fn choose(self, letters: &DeadLetters, layout: &Layout) -> anyhow::Result<Chosen> {
@@ -147,8 +148,8 @@ async fn named(letters: &DeadLetters, shard: Shard, ids: &[EntryId]) -> anyhow::
     Ok(found)
 }
 
-fn no_such(shard: Shard, id: EntryId) -> Usage {
-    Usage(format!("no dead letter {id} in shard {shard}"))
+fn no_such(shard: Shard, id: EntryId) -> Absent {
+    Absent(format!("no dead letter {id} in shard {shard}"))
 }
 
 async fn open(context: &Context) -> anyhow::Result<(DeadLetters, Layout)> {

@@ -24,7 +24,9 @@ struct Answer {
 }
 
 pub(super) fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
-    arguments.selection.confirm("drop")?;
+    if !arguments.selection.confirm("drop")? {
+        return Ok(Exit::Done);
+    }
     let dropped = block_on(async {
         let (letters, layout) = open(context).await?;
         let mut chosen = arguments.selection.choose(&letters, &layout).await?;

@@ -66,7 +66,9 @@ impl FromStr for Set {
 }
 
 pub(super) fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
-    arguments.selection.confirm("replay")?;
+    if !arguments.selection.confirm("replay")? {
+        return Ok(Exit::Done);
+    }
     let limits = context.settings.config.limits();
     let answer = block_on(async {
         let (letters, layout) = open(context).await?;

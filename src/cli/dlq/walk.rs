@@ -1,6 +1,8 @@
 //! Through the dead letters of some or all shards, page by page, however many there are.
 
-use crate::change::UserId;
+use clap::builder::PossibleValuesParser;
+
+use crate::change::{KINDS, UserId};
 use crate::position::EntryId;
 use crate::redis::Error;
 use crate::redis::dead_letters::{DeadLetter, DeadLetters};
@@ -20,8 +22,8 @@ pub(super) struct Filter {
     /// Only changes of this user
     #[arg(long, value_name = "USER")]
     user: Option<String>,
-    /// Only letters of this kind, such as birthday or unknown_type
-    #[arg(long, value_name = "KIND")]
+    /// Only letters of this kind
+    #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(KINDS))]
     reason: Option<String>,
 }
 

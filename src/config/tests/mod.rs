@@ -227,7 +227,7 @@ fn wrong_values_name_key_value_source_and_what_was_expected_all_at_once() {
             r#"calendar.time_zone = "Europe/Atlantis" (file heyday.toml): expected an IANA time zone such as Europe/Berlin"#,
             "redis.nodes = 5 (file heyday.toml): expected a list of host:port, or host:port,host:port",
             r#"worker.batch_changes_max = "many" (file heyday.toml): expected a whole number, 0 or more"#,
-            r#"worker.block = "5 parsecs" (file heyday.toml): expected a duration"#,
+            r#"worker.block = "5 parsecs" (file heyday.toml): expected a duration such as 200ms or 10s"#,
             "worker.deliveries_max = -1 (file heyday.toml): expected a whole number, 0 or more",
             r#"worker.preflight = "maybe" (file heyday.toml): expected one of refuse, warn"#,
             "worker.strict_fields = 3 (file heyday.toml): expected true or false",
