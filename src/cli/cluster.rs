@@ -8,7 +8,7 @@ use super::Context;
 use crate::change::{Rejection, UserId};
 use crate::client::{self, Hub};
 use crate::key::Keys;
-use crate::redis::{Pipes, Topology, layout};
+use crate::redis::{self, Pipes, Topology, layout};
 use crate::shard::Layout;
 
 /// A cluster that answered, with its layout.
@@ -30,14 +30,30 @@ pub fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Res
 /// The cluster of the settings, asked once which node owns which slot.
 pub async fn reach(context: &Context) -> anyhow::Result<(Arc<Topology>, Keys)> {
     let settings = &context.settings.config.redis;
-    let topology = Topology::connect(Arc::new(settings.connect_options()?)).await?;
+    let topology = Topology::connect(Arc::new(settings.connect_options()?)).await;
+    let topology = topology.map_err(|error| whose_nodes(error.into(), context))?;
     Ok((Arc::new(topology), Keys::new(&settings.prefix)?))
 }
 
 /// What reads, writes and listens, on the cluster of the settings.
-pub async fn hub(context: &Context) -> Result<Hub, client::ConnectError> {
+pub async fn hub(context: &Context) -> anyhow::Result<Hub> {
     let settings = &context.settings.config.redis;
-    client::connect(settings.connect_options()?, &settings.prefix).await
+    let connected = client::connect(settings.connect_options()?, &settings.prefix).await;
+    connected.map_err(|error| whose_nodes(error.into(), context))
+}
+
+/// Where nobody answers, the nodes are most likely the wrong ones: who gave them?
+fn whose_nodes(error: anyhow::Error, context: &Context) -> anyhow::Error {
+    let cause = match error.downcast_ref() {
+        Some(client::ConnectError::Redis(cause)) => Some(cause),
+        _ => error.downcast_ref::<redis::Error>(),
+    };
+    match cause {
+        Some(redis::Error::Unreachable { .. }) => {
+            error.context(format!("redis.nodes ({})", context.settings.source("redis.nodes")))
+        }
+        _ => error,
+    }
 }
 
 impl Cluster {

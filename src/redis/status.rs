@@ -18,8 +18,9 @@ use crate::task;
 
 /// Shards asked about in one write.
 const SHARDS_ASKED_MAX: usize = 128;
-/// Unread entries are counted one by one up to this many where the server has lost count.
-pub const UNREAD_COUNTED_MAX: usize = 1000;
+/// Unread entries are counted one by one up to this many where the server has lost count, as `backlog.lua` does; of
+/// more, all the stream holds pass for unread.
+pub const UNREAD_COUNTED_MAX: usize = 100;
 /// Once as the slot map says, and once more for what has moved meanwhile.
 const PASSES: usize = 2;
 
@@ -204,7 +205,7 @@ impl Inspector {
 }
 
 /// How many commands [`first_look`] has.
-const FIRST_LOOK: usize = 4;
+const FIRST_LOOK: usize = 5;
 
 fn first_look(keys: &ShardKeys) -> [Pipeline; FIRST_LOOK] {
     [
@@ -212,6 +213,7 @@ fn first_look(keys: &ShardKeys) -> [Pipeline; FIRST_LOOK] {
         command(&["HMGET", keys.state.as_str(), "generation", "last", "applied"]),
         command(&["XINFO", "GROUPS", keys.changes.as_str()]),
         command(&["XLEN", keys.dead_letters.as_str()]),
+        command(&["XLEN", keys.changes.as_str()]),
     ]
 }
 
@@ -219,6 +221,8 @@ fn first_look(keys: &ShardKeys) -> [Pipeline; FIRST_LOOK] {
 struct First {
     figures: ShardFigures,
     group: Option<Group>,
+    /// Entries in the stream, read or not.
+    length: u64,
 }
 
 /// The workers' group on the stream.
@@ -232,7 +236,7 @@ struct Group {
 
 impl First {
     fn read(replies: &[Reply]) -> Result<First, Error> {
-        let [lease, state, groups, dead] = replies else {
+        let [lease, state, groups, dead, length] = replies else {
             return Err(Error::protocol("an answer to each command", "fewer"));
         };
         let owner = lease.as_bytes_or_null()?.map(|owner| String::from_utf8_lossy(owner).into_owned());
@@ -246,7 +250,7 @@ impl First {
             applied: position(applied)?.unwrap_or(EntryId::ZERO),
             backlog: Backlog { dead_letters: dead.as_u64()?, ..Backlog::default() },
         };
-        Ok(First { figures, group: Group::read(groups)? })
+        Ok(First { figures, group: Group::read(groups)?, length: length.as_u64()? })
     }
 
     /// One entry tells whether anything waits, and since when; more are only needed to count.
@@ -262,18 +266,19 @@ impl First {
         let backlog = &mut self.figures.backlog;
         backlog.oldest_milliseconds = ids.first().map(|first| now.saturating_sub(first.milliseconds));
         backlog.pending = self.group.map_or(0, |group| group.pending);
-        backlog.unread = unread(self.group, &ids);
+        backlog.unread = unread(self.group, &ids, self.length);
         Ok(self.figures)
     }
 }
 
 /// `behind` are the entries after the applied position, or the first of them.
-fn unread(group: Option<Group>, behind: &[EntryId]) -> u64 {
+fn unread(group: Option<Group>, behind: &[EntryId], length: u64) -> u64 {
     let delivered = group.map_or(EntryId::ZERO, |group| group.delivered);
     let counted = behind.iter().filter(|id| **id > delivered).count() as u64;
     match group.and_then(|group| group.lag) {
         _ if behind.is_empty() => 0,
         Some(lag) => lag.max(counted),
+        None if behind.len() >= UNREAD_COUNTED_MAX => length,
         None => counted,
     }
 }
@@ -357,9 +362,11 @@ mod tests {
             (group(2, Some(0), 5), ids(4..5), 0),
             (group(0, None, 5), ids(6..9), 3),
             (group(2, None, 5), ids(4..9), 3),
+            (group(0, None, 5), ids(6..105), 99),
+            (group(0, None, 5), ids(6..106), 700),
         ];
         for (at, (group, behind, expected)) in cases.into_iter().enumerate() {
-            assert_eq!(unread(group, &behind), expected, "case {at}");
+            assert_eq!(unread(group, &behind, 700), expected, "case {at}");
         }
     }
 }

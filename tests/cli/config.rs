@@ -67,7 +67,7 @@ fn wrong_configuration_ends_with_78_and_one_line_for_each_problem() {
     assert_eq!((shown.code, shown.stdout.as_str()), (78, ""));
     let expected = format!(
         "heyday: worker.blok: no such setting (file {path}); did you mean worker.block?\n\
-         heyday: worker.heartbeat = \"often\" (file {path}): expected a duration\n"
+         heyday: worker.heartbeat = \"often\" (file {path}): expected a duration such as 200ms or 10s\n"
     );
     assert_eq!(shown.stderr, expected);
 }

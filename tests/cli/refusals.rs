@@ -41,8 +41,12 @@ fn no_cluster_is_told_at_once() {
     let ports = Ports::reserve().unwrap().expect("free ports");
     let nobody = format!("127.0.0.1:{}", ports.first());
     for command in COMMANDS {
-        check(command, &[("HEYDAY_REDIS__NODES", &nobody)], 69, &format!("{nobody}: cannot connect"));
+        let part = format!(
+            "heyday: redis.nodes (environment variable HEYDAY_REDIS__NODES): no cluster node reached: {nobody}: cannot connect"
+        );
+        check(command, &[("HEYDAY_REDIS__NODES", &nobody)], 69, &part);
     }
+    check(&["status", "--redis", &nobody], &[], 69, "heyday: redis.nodes (flag --redis): no cluster node reached: ");
 }
 
 #[tokio::test]

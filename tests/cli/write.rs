@@ -11,6 +11,7 @@ use super::stage::Stage;
 use super::{command, run};
 use crate::support::cluster::own_cluster;
 use crate::support::eventually;
+use crate::support::process::Process;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -182,6 +183,80 @@ async fn stdin_is_a_file_too() {
     let absent = stage.heyday(&["write", "--file", "absent.ndjson"]);
     assert_eq!((absent.code, absent.stdout.as_str()), (64, ""));
     assert!(absent.stderr.starts_with("heyday: absent.ndjson: "), "{}", absent.stderr);
+}
+
+#[tokio::test]
+async fn fields_without_effect_are_told_and_let_through() {
+    let stage = Stage::with_shards(4).await;
+    let lines = [
+        r#"{"type":"add","user":1,"friend":2,"colour":"blue"}"#,
+        r#"{"type":"remove","user":1,"friend":2,"birthday":"1990-05-01","colour":"red"}"#,
+    ];
+    let (_folder, path) = file(&lines.map(str::to_owned));
+    let written = stage.heyday(&["write", "--file", &path]);
+    assert_eq!((written.code, written.stdout.as_str()), (0, ""), "{}", written.stderr);
+    let expected = r#"heyday: without effect, as their type has no such field: "birthday" (1), "colour" (2)"#;
+    assert_eq!(written.stderr.lines().next(), Some(expected));
+    assert_eq!(stage.json(&["status", "--json"])["totals"]["unread"], 2);
+}
+
+#[tokio::test]
+async fn input_that_breaks_off_is_told_with_what_was_appended() {
+    let stage = Stage::with_shards(4).await;
+    let (mut ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    ours.write_all(b"{\"type\":\"add\",\"user\":1,\"friend\":2}\n{\"type\":\"add\",\"user\":1,\"friend\":3}\n")
+        .unwrap();
+    // What nobody reads on our side makes the other side fail once we are gone, instead of seeing an end.
+    theirs.try_clone().unwrap().write_all(b"unread").unwrap();
+    let writing = command(&["write", "--file", "-", "--json"], &stage.variables())
+        .stdin(std::os::fd::OwnedFd::from(theirs))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let appended = async || Some(()).filter(|()| stage.json(&["status", "--json"])["totals"]["unread"] == 2);
+    eventually(PATIENCE, "both lines were appended", appended).await;
+    drop(ours);
+    let output = writing.wait_with_output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let tally: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(tally, json!({"lines": 2, "appended": 2, "bad": 0, "refused": [], "unknown": []}));
+    assert!(stderr.starts_with("heyday: line 3: cannot be read: "), "{stderr}");
+    assert!(stderr.trim_end().ends_with(", stopped after line 2"), "{stderr}");
+}
+
+#[tokio::test]
+async fn file_that_waits_for_room_hears_that_it_is_told_to_stop_cluster_own() {
+    let cluster = own_cluster(Options::default()).await;
+    let seeds = cluster.seeds();
+    let variables = [
+        ("HEYDAY_REDIS__NODES", seeds.as_str()),
+        ("HEYDAY_WRITER__TIMEOUT", "5s"),
+        ("HEYDAY_WRITER__BATCH_CHANGES_MAX", "1"),
+        ("HEYDAY_WRITER__QUEUE_CHANGES_MAX", "1"),
+    ];
+    assert_eq!(run(&["init", "--shards", "1"], &variables).code, 0);
+    for index in 0..6 {
+        cluster.cli(index, &["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
+    }
+    let lines: Vec<String> = (0..10).map(|at| format!(r#"{{"type":"remove","user":"u","friend":"f{at}"}}"#)).collect();
+    let (_folder, path) = file(&lines);
+    let mut writing = Process::start(&["write", "--file", &path], &variables);
+    let refused = async || {
+        for index in 0..6 {
+            if cluster.cli(index, &["INFO", "errorstats"]).await.is_ok_and(|info| info.contains("errorstat_OOM")) {
+                return Some(());
+            }
+        }
+        None
+    };
+    // The first line is on its way for as long as memory is full, and the second one waits for its room.
+    eventually(PATIENCE, "the first line was refused", refused).await;
+    writing.signal(nix::sys::signal::Signal::SIGTERM);
+    let told = writing.says("told to stop after line 1").await;
+    assert!(told.starts_with("heyday: 0 appended"), "{told}");
+    assert_eq!(writing.ends().await.code(), Some(69), "{:?}", writing.stderr());
 }
 
 #[tokio::test]

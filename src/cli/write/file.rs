@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use indicatif::ProgressBar;
 use tokio::io::{AsyncBufRead, AsyncRead, BufReader};
 
+use super::ignored::Ignored;
 use super::lines::{LINE_BYTES_MAX, Line, Lines};
 use super::tally::Tally;
 use super::{OnError, record};
+use crate::change::{Change, Fields, Limits};
 use crate::cli::exit::Usage;
 use crate::cli::signals::Signals;
 use crate::cli::{Context, Exit, cluster, output, progress};
@@ -31,23 +33,30 @@ pub(super) struct Options {
 pub(super) async fn write(path: &Path, options: Options, context: &Context) -> anyhow::Result<(Tally, Exit)> {
     let mut signals = Signals::new()?;
     let (reader, bar) = open(path).await?;
-    let writer = cluster::hub(context).await?.writer(context.settings.config.writer());
+    let settings = context.settings.config.writer();
+    let limits = settings.limits;
+    let writer = cluster::hub(context).await?.writer(settings);
     let started = Instant::now();
     let mut writing = Writing {
         lines: Lines::new(BufReader::with_capacity(READ_BYTES, reader)),
         writer,
         options,
+        limits,
         in_flight: VecDeque::new(),
         tally: Tally::default(),
+        ignored: Ignored::default(),
         show: Show { bar, started, next: started },
     };
-    let stopped = writing.run(&mut signals).await?;
+    let stopped = writing.run(&mut signals).await;
     writing.show.bar.finish_and_clear();
+    if let Some(sentence) = writing.ignored.sentence() {
+        eprintln!("heyday: {sentence}");
+    }
     let tally = writing.tally;
-    tell(&tally, started.elapsed(), stopped);
+    tell(&tally, started.elapsed(), &stopped);
     let exit = match &tally.failure {
         Some(failure) => Exit::of(&failure.clone().into()),
-        None if tally.bad > 0 || stopped == Stopped::Told => Exit::Found,
+        None if tally.bad > 0 || matches!(stopped, Stopped::Told | Stopped::Unreadable(_)) => Exit::Found,
         None => Exit::Done,
     };
     Ok((tally, exit))
@@ -70,11 +79,11 @@ async fn open(path: &Path) -> anyhow::Result<(Reader, ProgressBar)> {
 }
 
 /// Why no more lines are read.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Stopped {
     End,
     BadLine,
     Failure,
+    Unreadable(std::io::Error),
     /// By a signal.
     Told,
 }
@@ -83,13 +92,25 @@ struct Writing<R> {
     lines: Lines<R>,
     writer: Writer,
     options: Options,
+    limits: Limits,
     in_flight: VecDeque<(u64, Receipt)>,
     tally: Tally,
+    ignored: Ignored,
     show: Show,
 }
 
+/// What became of a line.
+enum Turn {
+    Taken,
+    /// It is no change.
+    Bad,
+    /// A signal came while it waited for its turn. Nothing of it was sent.
+    Told,
+}
+
 impl<R: AsyncBufRead + Unpin> Writing<R> {
-    async fn run(&mut self, signals: &mut Signals) -> anyhow::Result<Stopped> {
+    /// However it ends, whatever was sent before is settled then.
+    async fn run(&mut self, signals: &mut Signals) -> Stopped {
         let stopped = loop {
             if self.tally.failure.is_some() {
                 break Stopped::Failure;
@@ -103,11 +124,20 @@ impl<R: AsyncBufRead + Unpin> Writing<R> {
                     settle(&mut self.tally, line, answer);
                 }
                 line = self.lines.next(), if room => {
-                    let Some(line) = line? else { break Stopped::End };
-                    self.tally.lines = line.number;
+                    let line = match line {
+                        Ok(Some(line)) => line,
+                        Ok(None) => break Stopped::End,
+                        Err(error) => break Stopped::Unreadable(error),
+                    };
                     let (number, fields) = (line.number, fields(&line, self.options.producer.as_deref()));
-                    if !self.append(number, fields).await && self.options.on_error == OnError::Stop {
-                        break Stopped::BadLine;
+                    match self.append(number, fields, signals).await {
+                        Turn::Told => break Stopped::Told,
+                        taken => {
+                            self.tally.lines = number;
+                            if matches!(taken, Turn::Bad) && self.options.on_error == OnError::Stop {
+                                break Stopped::BadLine;
+                            }
+                        }
                     }
                     self.show.update(self.lines.bytes(), self.tally.appended);
                 }
@@ -118,31 +148,41 @@ impl<R: AsyncBufRead + Unpin> Writing<R> {
             self.in_flight.pop_front();
             settle(&mut self.tally, line, answer);
         }
-        Ok(stopped)
+        stopped
     }
 
-    /// False where the line is no change.
-    async fn append(&mut self, number: u64, fields: Result<Option<Vec<(String, String)>>, String>) -> bool {
+    async fn append(&mut self, number: u64, fields: FieldsOfLine, signals: &mut Signals) -> Turn {
         let reason = match fields {
-            Ok(None) => return true,
-            Ok(Some(fields)) => match self.writer.enqueue_fields(&fields).await {
-                Ok(receipt) => {
-                    self.in_flight.push_back((number, receipt));
-                    return true;
+            Ok(None) => return Turn::Taken,
+            Ok(Some(fields)) => {
+                // A full queue may keep it waiting for long.
+                let enqueued = tokio::select! {
+                    biased;
+                    enqueued = self.writer.enqueue_fields(&fields) => enqueued,
+                    () = signals.next() => return Turn::Told,
+                };
+                match enqueued {
+                    Ok(receipt) => {
+                        self.in_flight.push_back((number, receipt));
+                        let fields: Fields =
+                            fields.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+                        self.ignored.count(Change::ignored(&fields, &self.limits));
+                        return Turn::Taken;
+                    }
+                    Err(writer::Error::Rejected(rejection)) => rejection.to_string(),
+                    Err(error) => {
+                        self.tally.failed(number, error);
+                        return Turn::Taken;
+                    }
                 }
-                Err(writer::Error::Rejected(rejection)) => rejection.to_string(),
-                Err(error) => {
-                    self.tally.failed(number, error);
-                    return true;
-                }
-            },
+            }
             Err(reason) => reason,
         };
         self.tally.bad += 1;
         if self.tally.bad <= BAD_NAMED_MAX {
             self.show.bar.suspend(|| eprintln!("heyday: line {number}: {reason}"));
         }
-        false
+        Turn::Bad
     }
 }
 
@@ -161,7 +201,9 @@ fn settle(tally: &mut Tally, line: u64, answer: Result<writer::Appended, writer:
 }
 
 /// The fields of a line, none for an empty one.
-fn fields(line: &Line<'_>, producer: Option<&str>) -> Result<Option<Vec<(String, String)>>, String> {
+type FieldsOfLine = Result<Option<Vec<(String, String)>>, String>;
+
+fn fields(line: &Line<'_>, producer: Option<&str>) -> FieldsOfLine {
     let text = line.text.ok_or_else(|| format!("longer than {LINE_BYTES_MAX} bytes"))?;
     if text.trim_ascii().is_empty() {
         return Ok(None);
@@ -174,7 +216,7 @@ fn fields(line: &Line<'_>, producer: Option<&str>) -> Result<Option<Vec<(String,
     Ok(Some(fields))
 }
 
-fn tell(tally: &Tally, took: Duration, stopped: Stopped) {
+fn tell(tally: &Tally, took: Duration, stopped: &Stopped) {
     let Tally { lines, appended, bad, .. } = tally;
     if *bad > BAD_NAMED_MAX {
         eprintln!("heyday: and {} more bad lines", bad - BAD_NAMED_MAX);
@@ -182,11 +224,15 @@ fn tell(tally: &Tally, took: Duration, stopped: Stopped) {
     if let Some(failure) = &tally.failure {
         eprintln!("heyday: {failure}");
     }
+    if let Stopped::Unreadable(error) = stopped {
+        eprintln!("heyday: line {}: cannot be read: {error}", lines + 1);
+    }
     tally.troubles().iter().for_each(|trouble| eprintln!("heyday: {trouble}"));
     let bad = if *bad > 0 { format!(", {}", output::counted(*bad, "bad line")) } else { String::new() };
     let after = match stopped {
         Stopped::End => String::new(),
         Stopped::BadLine | Stopped::Failure => format!(", stopped at line {lines}"),
+        Stopped::Unreadable(_) => format!(", stopped after line {lines}"),
         Stopped::Told => format!(", told to stop after line {lines}"),
     };
     let seconds = took.as_secs_f64();

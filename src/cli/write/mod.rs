@@ -1,6 +1,7 @@
 //! `heyday write`: one change from the command line, or many from a file.
 
 mod file;
+mod ignored;
 mod lines;
 mod record;
 mod tally;
