@@ -1,6 +1,6 @@
 //! Lists in the documentation are the tables of the code.
 
-use heyday::{admin, cli::exit, key, metrics};
+use heyday::{admin, change, cli::exit, key, metrics};
 
 const OPERATIONS: (&str, &str) = ("docs/operations.md", include_str!("../docs/operations.md"));
 const KEYS: (&str, &str) = ("docs/keys.md", include_str!("../docs/keys.md"));
@@ -35,7 +35,26 @@ fn operations_lists_every_endpoint() {
 }
 
 #[test]
+fn operations_lists_every_kind_of_dead_letter() {
+    let rows: String = change::KINDS.iter().map(|kind| format!("- `{kind}`\n")).collect();
+    check(OPERATIONS, "kinds", &rows);
+}
+
+#[test]
 fn operations_lists_every_exit_code() {
     let rows = exit::TABLE.iter().map(|(_, code, meaning)| format!("| {code} | {meaning} |\n"));
     check(OPERATIONS, "exit codes", &format!("| code | meaning |\n|---|---|\n{}", rows.collect::<String>()));
+}
+
+#[test]
+fn operations_shows_answers_that_are_json() {
+    let (page, text) = OPERATIONS;
+    let blocks: Vec<&str> = text.split("```json\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert!(!blocks.is_empty(), "{page} shows no answer");
+    for block in blocks {
+        let answers = serde_json::Deserializer::from_str(block).into_iter::<serde_json::Value>();
+        for answer in answers {
+            assert!(answer.is_ok_and(|answer| answer.is_object()), "{page}: not JSON:\n{block}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ mod replay;
 mod show;
 mod walk;
 
-use std::io::{IsTerminal, Write};
+use std::io::{BufRead, IsTerminal, Write};
 
 use super::cluster::Cluster;
 use super::exit::{Absent, Usage};
@@ -89,23 +89,12 @@ impl Selection {
         if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
             return Err(Usage(format!("no terminal to ask on: give --yes to {what} without being asked")));
         }
-        let mut stderr = std::io::stderr();
         let chosen = match self.ids.len() {
             0 if self.all => "every dead letter".to_owned(),
             0 => "the letters chosen".to_owned(),
             count => format!("{count} dead letters"),
         };
-        drop(write!(stderr, "heyday: {what} {chosen}? [y/N] "));
-        let mut answer = String::new();
-        drop(std::io::stdin().read_line(&mut answer));
-        if !answer.ends_with('\n') {
-            eprintln!();
-        }
-        let agreed = matches!(answer.trim(), "y" | "Y" | "yes");
-        if !agreed {
-            eprintln!("heyday: nothing done");
-        }
-        Ok(agreed)
+        Ok(agreed(&format!("{what} {chosen}?"), &mut std::io::stdin().lock(), &mut std::io::stderr()))
     }
 
     async fn choose(self, letters: &DeadLetters, layout: &Layout) -> anyhow::Result<Chosen> {
@@ -135,6 +124,21 @@ impl Chosen {
         self.limit -= page.len() as u64;
         Ok(Some(page))
     }
+}
+
+/// Only a clear yes is one. Whoever says no learns that it was heard.
+fn agreed(question: &str, input: &mut impl BufRead, output: &mut impl Write) -> bool {
+    drop(write!(output, "heyday: {question} [y/N] "));
+    let mut answer = String::new();
+    drop(input.read_line(&mut answer));
+    if !answer.ends_with('\n') {
+        drop(writeln!(output));
+    }
+    let agreed = matches!(answer.trim(), "y" | "Y" | "yes");
+    if !agreed {
+        drop(writeln!(output, "heyday: nothing done"));
+    }
+    agreed
 }
 
 async fn named(letters: &DeadLetters, shard: Shard, ids: &[EntryId]) -> anyhow::Result<Vec<DeadLetter>> {
@@ -181,7 +185,24 @@ fn field<'a>(letter: &'a DeadLetter, name: &str) -> Option<&'a [u8]> {
 
 #[cfg(test)]
 mod tests {
-    use super::shown;
+    use super::{agreed, shown};
+
+    #[test]
+    fn only_a_clear_yes_is_one() {
+        let ask = |answer: &str| {
+            let mut said = Vec::new();
+            let agreed = agreed("drop every dead letter?", &mut answer.as_bytes(), &mut said);
+            (agreed, String::from_utf8(said).unwrap())
+        };
+        let question = "heyday: drop every dead letter? [y/N] ";
+        for yes in ["y\n", "Y\n", " yes \n"] {
+            assert_eq!(ask(yes), (true, question.to_owned()), "{yes:?}");
+        }
+        for no in ["n\n", "\n", "yesterday\n"] {
+            assert_eq!(ask(no), (false, format!("{question}heyday: nothing done\n")), "{no:?}");
+        }
+        assert_eq!(ask(""), (false, format!("{question}\nheyday: nothing done\n")), "the end of input");
+    }
 
     #[test]
     fn any_bytes_can_be_shown_in_one_line() {
