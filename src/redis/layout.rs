@@ -70,8 +70,32 @@ pub async fn read_layout(topology: &Topology, keys: &Keys) -> Result<Layout, Err
     let key = keys.layout();
     let mut pipeline = Pipeline::new();
     pipeline.push(&["HMGET", key.as_str(), "shards", "format", "tags"]);
-    let reply = ask(topology, &key, &pipeline).await?;
+    let reply = match ask(topology, &key, &pipeline).await {
+        Err(Error::Redis(error)) => ask_replicas(topology, &key, &pipeline).await.ok_or(error)?,
+        reply => reply?,
+    };
     read(&key, reply.as_array()?)
+}
+
+/// The layout never changes, so a replica knows it as well where its primary does not answer. Nodes that have another
+/// slot refuse; the first answer counts.
+async fn ask_replicas(topology: &Topology, key: &Key, pipeline: &Pipeline) -> Option<Reply> {
+    let mut reading = Pipeline::new();
+    reading.command("READONLY");
+    reading.append(pipeline);
+    let (options, silent) = (topology.options(), topology.node_of(key.slot()).ok());
+    for node in
+        topology.all().into_iter().filter(|node| silent.as_ref().is_none_or(|silent| silent.address != node.address))
+    {
+        let Ok(mut link) = Link::connect(&node.address, options).await else { continue };
+        let answer = link.request(&reading, options.reply_timeout).await;
+        if let Ok(Some(reply)) = answer.map(|mut replies| replies.pop())
+            && let Ok(reply) = reply.checked()
+        {
+            return Some(reply);
+        }
+    }
+    None
 }
 
 /// `stored` is shards, format and tags.

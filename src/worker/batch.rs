@@ -48,6 +48,7 @@ pub(super) async fn settle<S: Store>(
             Ok(Committed::Done { errors }) => {
                 session.state = commit.state;
                 committed(owner, &batch, &commit, started.elapsed(), &errors);
+                check_written(owner, &errors)?;
                 return Ok(if batch.cut { Settled::Behind } else { Settled::All });
             }
             // Loading again tells who wrote the state.
@@ -77,6 +78,7 @@ impl Batch {
             Some(suspect) => entries.truncate(suspect),
             None => {}
         }
+        entries.truncate(fitting(&entries, owner.context.options.batch_bytes_max));
         let cut = entries.len() < before;
         let limits = &owner.context.rules.limits;
         let decode = |entry: Entry| {
@@ -122,6 +124,18 @@ impl Batch {
     }
 }
 
+/// How many of the entries, one at the least, stay within `bytes_max` together.
+fn fitting(entries: &[Entry], bytes_max: usize) -> usize {
+    let mut total = 0usize;
+    let bytes =
+        |entry: &Entry| entry.fields.iter().flatten().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+    let fits = |entry: &&Entry| {
+        total = total.saturating_add(bytes(entry));
+        total <= bytes_max
+    };
+    entries.iter().take_while(fits).count().max(1)
+}
+
 /// The generation is the fence; the last commit is the proof that what this owner remembers is what is stored.
 fn check_fence<S: Store>(session: &Session<S::Link>, owner: &Owner<S>, loaded: &Loaded) -> Result<(), Interrupt> {
     if loaded.generation != session.state.generation {
@@ -136,6 +150,20 @@ fn check_fence<S: Store>(session: &Session<S::Link>, owner: &Owner<S>, loaded: &
         }));
     }
     Ok(())
+}
+
+/// A log or dead letters that cannot be written to must not be passed over again: taking up again looks at every key of the
+/// shard and at the log's tip, and tells what is wrong.
+fn check_written<S: Store>(owner: &Owner<S>, errors: &[String]) -> Result<(), Interrupt> {
+    let keys = [&owner.keys.log, &owner.keys.dead_letters, &owner.keys.users, &owner.keys.state];
+    match errors.iter().find(|error| keys.iter().any(|key| error.contains(key.as_str()))) {
+        None => Ok(()),
+        Some(error) => Err(Interrupt::Broken(store::Error {
+            disposition: Disposition::Refresh,
+            reason: "key_spoilt",
+            message: format!("a key of the shard cannot be written to: {error}"),
+        })),
+    }
 }
 
 fn refused() -> store::Error {
@@ -173,4 +201,28 @@ fn count(outcomes: &[Outcome]) -> Outcomes {
         } += 1;
     }
     counted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::position::EntryId;
+
+    #[test]
+    fn a_batch_is_cut_where_its_bytes_would_be_too_many() {
+        let entry = |bytes: usize| Entry {
+            id: EntryId::ZERO,
+            fields: Some(vec![(bytes::Bytes::from_static(b"name"), vec![0; bytes - 4].into())]),
+            deliveries: 1,
+        };
+        let trimmed = Entry { id: EntryId::ZERO, fields: None, deliveries: 1 };
+        for (entries, bytes_max, fits) in [
+            (vec![entry(10), entry(10), entry(10)], 30, 3),
+            (vec![entry(10), entry(10), entry(11)], 30, 2),
+            (vec![entry(100), entry(10)], 30, 1),
+            (vec![trimmed.clone(), entry(30), trimmed], 30, 3),
+        ] {
+            assert_eq!(fitting(&entries, bytes_max), fits);
+        }
+    }
 }

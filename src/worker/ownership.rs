@@ -140,7 +140,9 @@ impl<S: Store> Ownership<S> {
         let options = self.context.options.clone();
         let beat = self.context.store.heartbeat(&options.worker, options.lease_ttl);
         let (registered, trouble) = match timeout(options.lease_ttl / 4, beat).await {
-            Ok(Ok(living)) => {
+            Ok(Ok(mut living)) => {
+                // They come by age of their heartbeats, which changes with every beat.
+                living.sort();
                 if living != self.living {
                     info!(workers = living.len(), "living workers: {}", names(&living));
                     self.living = living;

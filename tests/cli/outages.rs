@@ -38,6 +38,25 @@ async fn status_goes_on_without_a_node_that_is_silent_cluster_own() {
 }
 
 #[tokio::test]
+async fn commands_start_while_the_layouts_own_node_is_silent_cluster_own() {
+    let patient = Options { config_lines: vec!["cluster-node-timeout 60000".to_owned()], ..Options::default() };
+    let cluster = own_cluster(patient).await;
+    let seeds = cluster.seeds();
+    let variables = [("HEYDAY_REDIS__NODES", seeds.as_str())];
+    assert_eq!(run(&["init", "--shards", "16"], &variables).code, 0);
+    let slot: usize = cluster.cli(0, &["CLUSTER", "KEYSLOT", "heyday:layout"]).await.unwrap().parse().unwrap();
+    // The three primaries have a third of the slots each, in order.
+    let place = slot * 3 / 16384;
+    cluster.stop_process(place).unwrap();
+    let status = run(&["status", "--json"], &variables);
+    cluster.cont(place).unwrap();
+    assert_eq!(status.code, 69, "its shards' figures are missing: {}", status.stderr);
+    let answer: serde_json::Value = serde_json::from_str(&status.stdout).expect("an answer all the same");
+    let known = answer["shards"].as_array().unwrap().iter().filter(|row| row["unread"] == 0).count();
+    assert!(known > 0 && known < 16, "{answer}");
+}
+
+#[tokio::test]
 async fn status_finds_the_new_owner_after_a_failover_cluster_own() {
     let mut cluster = own_cluster(Options::default()).await;
     let seeds = cluster.seeds();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::change::UserId;
-use crate::key::{CONSUMER, GROUP, ShardKeys};
+use crate::key::{CONSUMER, GROUP, Key, ShardKeys};
 use crate::position::EntryId;
 use crate::redis::Pipeline;
 use crate::reduce::{Commit, Op, PRUNE_SAMPLE, Plan, UserPlan};
@@ -55,6 +55,9 @@ pub(super) fn load(pipeline: &mut Pipeline, keys: &ShardKeys, plan: &Plan) {
     pipeline.command("HMGET").arg(keys.state.as_bytes()).arg("generation").arg("last");
     pipeline.command("XPENDING").arg(keys.changes.as_bytes()).arg(GROUP);
     pipeline.command("TIME");
+    for (command, key) in written(keys) {
+        pipeline.command(command).arg(key.as_bytes());
+    }
     for user in &plan.users {
         load_user(pipeline, keys, user);
     }
@@ -69,6 +72,12 @@ pub(super) fn load(pipeline: &mut Pipeline, keys: &ShardKeys, plan: &Plan) {
         let mut command = pipeline.command("HRANDFIELD");
         command.arg(keys.producers.as_bytes()).arg_u64(PRUNE_SAMPLE as u64).arg("WITHVALUES");
     }
+}
+
+/// Keys that a commit writes and never reads, each with a cheap read that shows whether it is of the right type: a command
+/// that fails inside EXEC would leave the rest of the commit standing.
+pub(super) fn written(keys: &ShardKeys) -> [(&'static str, &Key); 3] {
+    [("XLEN", &keys.log), ("XLEN", &keys.dead_letters), ("ZCARD", &keys.users)]
 }
 
 fn load_user(pipeline: &mut Pipeline, keys: &ShardKeys, plan: &UserPlan) {

@@ -1,7 +1,8 @@
 //! Takes the answers to [`super::encode::load`] in the same order.
 
+use super::encode::written;
 use super::read::position;
-use crate::error::Disposition;
+use crate::error::{Disposition, ServerCode};
 use crate::key::{Key, ShardKeys};
 use crate::position::CommitId;
 use crate::redis::{Error, Reply};
@@ -23,6 +24,9 @@ pub(super) fn loaded(keys: &ShardKeys, plan: &Plan, replies: Vec<Reply>) -> Answ
     let (generation, last) = answers.shard("HMGET", &keys.state, state)?;
     let pending_first = answers.shard("XPENDING", &keys.changes, pending_first)?;
     let milliseconds = answers.take(|| "TIME".to_owned(), |reply| time(&reply))?;
+    for (command, key) in written(keys) {
+        answers.shard(command, key, unspoilt)?;
+    }
     let users = plan.users.iter().map(|user| answers.user(keys, user)).collect::<Answer<_>>()?;
     let mut events = Vec::new();
     if !plan.events.is_empty() {
@@ -78,6 +82,14 @@ impl Answers {
             loaded.sample = self.take(|| format!("HRANDFIELD {}", keys.versions(user)), |reply| pairs(&reply))?;
         }
         Ok(loaded)
+    }
+}
+
+/// A key that is on its way to another node, or not there at all while its slot is, is not of a wrong type.
+fn unspoilt(reply: Reply) -> Result<(), Error> {
+    match reply.error().map(|error| &error.code) {
+        Some(ServerCode::Ask { .. } | ServerCode::TryAgain) => Ok(()),
+        _ => reply.as_u64().map(drop),
     }
 }
 

@@ -264,3 +264,16 @@ async fn every_kind_of_op_is_the_command_it_names() {
     let letter = letters.as_array().unwrap()[0].as_array().unwrap()[1].clone();
     assert_eq!(letter.as_array().unwrap()[1].as_bytes().unwrap()[..], [0, 255]);
 }
+
+#[tokio::test]
+async fn a_spoilt_key_of_the_shard_is_found_before_anything_is_acknowledged() {
+    let mut ground = Ground::shared().await;
+    let keys = ground.keys.clone();
+    let (mut link, _) = ground.owner("a").await;
+    for key in [&keys.log, &keys.dead_letters, &keys.users] {
+        ground.command(&["SET", key.as_str(), "spoilt"]).await.checked().unwrap();
+        refused(link.load(&Plan::default()).await, Disposition::Refresh, &["WRONGTYPE", key.as_str()]);
+        ground.command(&["DEL", key.as_str()]).await.checked().unwrap();
+        link.load(&Plan::default()).await.expect("all keys are mended");
+    }
+}
