@@ -145,13 +145,17 @@ struct Runner {
     ended: bool,
 }
 
-/// Cut short, with its runtime or by a bug: whoever waits is told, and the next change starts a new runner.
+/// Cut short, with its runtime or by a bug: whoever waits is told, and the next change starts a new runner. What is lost
+/// holds its producer back like any other failure.
 impl Drop for Runner {
     fn drop(&mut self) {
         if !self.ended {
             let mut queue = self.lane.queue();
             queue.running = false;
-            queue.waiting.clear();
+            let waiting = std::mem::take(&mut queue.waiting);
+            for entry in self.batch.drain(..).chain(waiting) {
+                queue.hold(entry.producer.as_ref());
+            }
         }
     }
 }

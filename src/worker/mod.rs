@@ -9,6 +9,7 @@ mod ownership;
 mod pace;
 mod session;
 mod shard;
+mod trouble;
 
 use std::sync::Arc;
 use std::time::Duration;

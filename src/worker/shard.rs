@@ -9,6 +9,7 @@ use tracing::{error, info, warn};
 use super::Context;
 use super::backoff::Backoff;
 use super::session::Session;
+use super::trouble::Trouble;
 use crate::error::Disposition;
 use crate::key::ShardKeys;
 use crate::lease::WorkerId;
@@ -49,8 +50,7 @@ pub(super) struct Owner<S: Store> {
     pub keys: ShardKeys,
     pub stop: watch::Receiver<bool>,
     pub backoff: Backoff,
-    /// What is wrong now, so that each change of it is one log line.
-    trouble: Option<&'static str>,
+    trouble: Trouble,
     memory_full: Option<Presence>,
     spoilt: Spoilt,
     owned: Option<OwnedShard>,
@@ -74,7 +74,7 @@ pub(super) async fn run<S: Store>(context: Context<S>, shard: Shard, stop: watch
         backoff: Backoff::new(options.backoff_min, options.backoff_max, seed),
         context,
         stop,
-        trouble: None,
+        trouble: Trouble::default(),
         memory_full: None,
         spoilt: Spoilt::default(),
         owned: None,
@@ -148,11 +148,10 @@ impl<S: Store> Owner<S> {
         }
     }
 
-    /// Waits before the next try, or until the shard is to be given up. The log tells only when the reason changes.
+    /// Waits before the next try, or until the shard is to be given up.
     pub async fn wait(&mut self, error: &store::Error) -> Result<(), Interrupt> {
         self.context.metrics.retried(error.reason);
-        if self.trouble != Some(error.reason) {
-            self.trouble = Some(error.reason);
+        if self.trouble.is_news(error.reason, error.disposition) {
             warn!(shard = self.keys.shard.0, reason = error.reason, "shard waits: {error}");
         }
         if error.disposition == Disposition::Full {
@@ -181,7 +180,7 @@ impl<S: Store> Owner<S> {
     pub fn flows(&mut self) {
         self.backoff.reset();
         self.memory_full = None;
-        if let Some(reason) = self.trouble.take() {
+        if let Some(reason) = self.trouble.end() {
             info!(shard = self.keys.shard.0, reason, "shard flows again");
         }
     }

@@ -247,6 +247,28 @@ async fn a_producer_cannot_overtake_its_own_failed_change() {
 }
 
 #[tokio::test]
+async fn a_producer_cannot_overtake_what_was_abandoned() {
+    let (ground, proxy) = Ground::with_proxy(&shared_cluster().await, 1, SHARD).await;
+    let user = ground.user(SHARD, 0);
+    let writer = ground.hub.writer(Options { batch_changes_max: 1, ..Options::default() });
+    proxy.stall();
+    // The task that appends lives in a runtime that ends before any answer came.
+    let doomed = tokio::runtime::Runtime::new().unwrap();
+    let (cloned, changes) = (writer.clone(), (1..=3).map(move |sequence| produced(&user, sequence)));
+    let sent = doomed.spawn(async move { enqueue_all(&cloned, changes).await }).await.unwrap();
+    doomed.shutdown_background();
+    for result in settled(sent).await {
+        assert!(matches!(result, Err(Error::Abandoned { .. })), "{result:?}");
+    }
+    proxy.pass();
+    let user = ground.user(SHARD, 0);
+    let error = writer.append(&produced(&user, 4)).await.unwrap_err();
+    assert!(matches!(error, Error::Behind { sequence: 1, .. }), "{error}");
+    all_appended(enqueue_all(&writer, (1..=4).map(|sequence| produced(&user, sequence))).await).await;
+    assert!(ground.appended(SHARD, "seq").await.ends_with(&["1", "2", "3", "4"].map(str::to_owned)));
+}
+
+#[tokio::test]
 async fn a_foreign_key_in_the_streams_place_is_refused_at_once() {
     let ground = Ground::new(&shared_cluster().await, 1).await;
     let key = ground.hub.shard_keys(SHARD).changes.clone();
