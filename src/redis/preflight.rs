@@ -1,7 +1,10 @@
 //! What a worker checks before it starts: the cluster that holds the streams must never lose data silently.
 
+use std::collections::BTreeMap;
+
 use super::shards::info_field;
-use super::{Error, Link, NodeAddress, Pipeline, Topology};
+use super::{ConnectOptions, Error, Link, NodeAddress, Pipeline, Topology};
+use crate::task;
 
 /// The oldest Redis with everything heyday uses: sharded Pub/Sub, script flags, CLUSTER SHARDS.
 const VERSION_MIN: Version = Version(7, 0, 0);
@@ -39,18 +42,60 @@ impl std::fmt::Display for Finding {
     }
 }
 
-/// Looks at every primary. Empty where all is well; a node that does not answer is a finding too.
+/// A node that was looked at.
+struct Looked {
+    node: NodeAddress,
+    /// Whether it owns slots.
+    primary: bool,
+    /// What it said, or why it said nothing.
+    answers: Result<String, String>,
+}
+
+/// Looks at every node, also at replicas: each may be a primary tomorrow. Empty where all is well; a node that does not
+/// answer is a finding too.
 pub async fn preflight(topology: &Topology) -> Vec<Finding> {
+    let mut nodes: BTreeMap<NodeAddress, bool> =
+        topology.all().iter().map(|node| (node.address.clone(), false)).collect();
+    nodes.extend(topology.primaries().iter().map(|node| (node.address.clone(), true)));
+    // All at once: each of those that are gone costs its whole timeout.
+    let looking: Vec<_> = nodes
+        .into_iter()
+        .map(|(node, primary)| {
+            let (options, asked) = (topology.options().clone(), node.clone());
+            (node, primary, task::spawn("preflight", async move { look(&options, &asked).await }))
+        })
+        .collect();
+    let mut looked = Vec::new();
+    for (node, primary, answers) in looking {
+        let answers = match answers.await {
+            Ok(answers) => answers.map_err(|error| error.to_string()),
+            Err(ended) => Err(ended.to_string()),
+        };
+        looked.push(Looked { node, primary, answers });
+    }
+    judge_all(&looked)
+}
+
+/// Where the primaries that answer call the cluster whole, it goes on without those that do not: their shards wait, the
+/// others need workers. The same holds for a replica in any case.
+fn judge_all(looked: &[Looked]) -> Vec<Finding> {
+    let state =
+        |looked: &Looked| looked.answers.as_ref().ok().map(|text| info_field(text, CLUSTER_STATE) == Some("ok"));
+    let mut states = looked.iter().filter(|looked| looked.primary).filter_map(state).peekable();
+    let whole = states.peek().is_some() && states.all(|ok| ok);
     let mut findings = Vec::new();
-    for node in topology.primaries() {
-        match look(topology, &node.address).await {
-            Ok(answers) => findings.extend(judge(&node.address, &answers)),
+    for Looked { node, primary, answers } in looked {
+        match answers {
+            Ok(answers) => findings.extend(judge(node, answers).into_iter().map(|mut finding| {
+                finding.advice |= finding.what == CLUSTER_STATE && !primary;
+                finding
+            })),
             Err(error) => findings.push(Finding {
-                node: node.address.clone(),
+                node: node.clone(),
                 what: ANSWER,
                 value: format!("missing ({error})"),
                 expected: "one in time",
-                advice: false,
+                advice: whole || !primary,
             }),
         }
     }
@@ -58,8 +103,7 @@ pub async fn preflight(topology: &Topology) -> Vec<Finding> {
 }
 
 /// CLUSTER INFO and the sections of INFO that are looked at, one text: no field stands in two of them.
-async fn look(topology: &Topology, node: &NodeAddress) -> Result<String, Error> {
-    let options = topology.options();
+async fn look(options: &ConnectOptions, node: &NodeAddress) -> Result<String, Error> {
     let mut link = Link::connect(node, options).await?;
     let mut pipeline = Pipeline::new();
     pipeline.push(&["CLUSTER", "INFO"]);
@@ -132,6 +176,38 @@ mod tests {
         check("7.0.15", "7.2.7", &[]);
         check("7.0.15", "7.2.4\r\nvalkey_version:9.1.2", &[]);
         check("7.0.15", "8.2.3", &[]);
+    }
+
+    /// Nodes by name: whether each is a primary, and its state; none where it is silent.
+    fn check_all(nodes: &[(&str, bool, Option<&str>)], expected: &[(&str, &str, bool)]) {
+        let looked = |(host, primary, state): &(&str, bool, Option<&str>)| Looked {
+            node: NodeAddress::new(*host, 1),
+            primary: *primary,
+            answers: state.map(|state| GOOD.replace("state:ok", state)).ok_or_else(|| "silent".to_owned()),
+        };
+        let findings = judge_all(&nodes.iter().map(looked).collect::<Vec<_>>());
+        let found: Vec<_> = findings.iter().map(|found| (&*found.node.host, found.what, found.advice)).collect();
+        assert_eq!(found, expected, "{nodes:?}");
+    }
+
+    #[test]
+    fn a_silent_node_is_a_fault_only_where_the_cluster_is_not_whole_without_it() {
+        let (ok, fail) = (Some("state:ok"), Some("state:fail"));
+        check_all(&[("a", true, ok), ("b", true, ok), ("c", false, ok)], &[]);
+        check_all(&[("a", true, ok), ("b", true, None)], &[("b", ANSWER, true)]);
+        check_all(&[("a", true, ok), ("c", false, None)], &[("c", ANSWER, true)]);
+        check_all(&[("a", true, fail), ("b", true, None)], &[("a", CLUSTER_STATE, false), ("b", ANSWER, false)]);
+        check_all(&[("a", true, fail), ("c", false, None)], &[("a", CLUSTER_STATE, false), ("c", ANSWER, true)]);
+        check_all(&[("a", true, ok), ("c", false, fail)], &[("c", CLUSTER_STATE, true)]);
+        check_all(&[("a", true, None), ("c", false, ok)], &[("a", ANSWER, false)]);
+    }
+
+    #[test]
+    fn a_replica_is_judged_like_a_primary() {
+        let answers = Ok(GOOD.replace("aof_enabled:1", "aof_enabled:0"));
+        let findings = judge_all(&[Looked { node: NodeAddress::new("c", 1), primary: false, answers }]);
+        assert_eq!(findings[0].to_string(), "c:1: aof_enabled is 0, expected 1");
+        assert!(!findings[0].advice, "it may be a primary tomorrow");
     }
 
     #[test]

@@ -26,6 +26,16 @@ pub struct Generated {
     /// Decides the shard; for an entry that names no user, any.
     pub route: UserId,
     pub fields: Fields,
+    /// What makes it no change, as in [`SPOILERS`].
+    spoilt: Option<&'static str>,
+}
+
+impl Generated {
+    /// Why it is no change, in the words of its dead letter; none for one that is good. Further fields may have been added.
+    pub fn reason(&self) -> Option<String> {
+        let reason = self.spoilt?;
+        Some(reason.replace('~', &"x".repeat(64)).replace('#', &self.fields.len().to_string()))
+    }
 }
 
 /// The same seed and settings give the same changes.
@@ -65,10 +75,8 @@ impl Generator {
         self.identify(&mut text);
         let route: UserId = text[1].1.parse().expect("generated ids are good");
         let mut fields: Fields = text.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-        if malformed {
-            self.spoil(&mut fields);
-        }
-        let generated = Generated { route, fields };
+        let spoilt = malformed.then(|| self.spoil(&mut fields));
+        let generated = Generated { route, fields, spoilt };
         if self.earlier.len() < EARLIER_MAX {
             self.earlier.push(generated.clone());
         } else {
@@ -142,10 +150,12 @@ impl Generator {
     fn birthday(&mut self) -> String {
         let near = self.settings.today.saturating_add(jiff::Span::new().days(self.random.random_range(-4..=12)));
         let year = self.random.random_range(1940..=near.year());
+        // No day of a year that is over lies in the future.
+        let past = year.min(self.settings.today.year() - 1);
         match self.random.random_range(0..10) {
             0 => String::new(),
             1 => ["--02-29", "2000-02-29", "1996-02-29"][self.random.random_range(0..3)].to_owned(),
-            2 => format!("{year:04}-{:02}-{:02}", self.random.random_range(1..13), self.random.random_range(1..29)),
+            2 => format!("{past:04}-{:02}-{:02}", self.random.random_range(1..13), self.random.random_range(1..29)),
             3 | 4 => format!("--{:02}-{:02}", near.month(), near.day()),
             // Somebody born today or yesterday celebrates next year; nobody is born tomorrow.
             5 => self.settings.today.saturating_sub(jiff::Span::new().days(self.random.random_range(0..3))).to_string(),
@@ -156,43 +166,77 @@ impl Generator {
         }
     }
 
-    /// Makes an entry one that no reader may take for a change.
-    fn spoil(&mut self, fields: &mut Fields) {
-        let kind = self.random.random_range(0..SPOILERS.len());
-        SPOILERS[kind](fields);
+    /// Makes an entry one that no reader may take for a change, and answers why.
+    fn spoil(&mut self, fields: &mut Fields) -> &'static str {
+        let (spoil, reason) = SPOILERS[self.random.random_range(0..SPOILERS.len())];
+        spoil(fields);
+        reason
     }
 }
 
-/// One way each to be no change.
-const SPOILERS: [fn(&mut Fields); 25] = [
-    |fields| set(fields, "type", "addd"),
-    |fields| set(fields, "type", ""),
-    |fields| set(fields, "type", "forget"),
-    |fields| set(fields, "type", "activity"),
-    |fields| fields.retain(|(name, _)| name != "type"),
-    |fields| fields.retain(|(name, _)| name != "user"),
-    |fields| set(fields, "user", ""),
-    |fields| set(fields, "user", "x".repeat(65)),
-    |fields| set(fields, "user", "4:2"),
-    |fields| set(fields, "user", "two words"),
-    |fields| set(fields, "user", "{42}"),
-    |fields| set(fields, "user", "bell\u{7}"),
-    |fields| set(fields, "user", Bytes::from_static(b"\xff\xfe")),
-    |fields| friendship(fields, "", "1990-05-01"),
-    |fields| friendship(fields, "u1", "1990-05-01"),
-    |fields| friendship(fields, "f1", "1990-02-30"),
-    |fields| friendship(fields, "f1", "2999-01-01"),
-    |fields| friendship(fields, "f1", "1.5.1990"),
-    |fields| set(fields, "version", "-1"),
-    |fields| set(fields, "version", "18446744073709551616"),
-    |fields| {
-        fields.retain(|(name, _)| name != "producer");
-        set(fields, "seq", "7");
-    },
-    |fields| set(fields, "id", "x".repeat(129)),
-    |fields| fields.push(("user".into(), "u2".into())),
-    |fields| fields.push(("profile.bio".into(), "x".repeat(5000).into())),
-    |fields| fields.extend((0..65).map(|field| (format!("more{field}").into(), "".into()))),
+type Spoiler = (fn(&mut Fields), &'static str);
+
+/// One way each to be no change, and what the dead letter says of it, letter for letter: nothing here asks the decoder.
+/// `~` stands for 64 times x, `#` for the number of fields.
+const SPOILERS: [Spoiler; 25] = [
+    (|fields| set(fields, "type", "addd"), r#"type "addd": expected add, remove, update, birthday or profile"#),
+    (|fields| set(fields, "type", ""), r#"type "": expected add, remove, update, birthday or profile"#),
+    (
+        |fields| set(fields, "type", "forget"),
+        r#"type "forget": not applied by this version of heyday; replay it after the upgrade"#,
+    ),
+    (
+        |fields| set(fields, "type", "activity"),
+        r#"type "activity": not applied by this version of heyday; replay it after the upgrade"#,
+    ),
+    (|fields| fields.retain(|(name, _)| name != "type"), "type: missing"),
+    (|fields| fields.retain(|(name, _)| name != "user"), "user: missing"),
+    (|fields| set(fields, "user", ""), r#"user "": empty"#),
+    (|fields| set(fields, "user", "x".repeat(65)), r#"user "~…": 65 bytes long, at most 64 are allowed"#),
+    (
+        |fields| set(fields, "user", "4:2"),
+        r#"user "4:2": contains ':'; control characters, spaces, braces and colons are not allowed"#,
+    ),
+    (
+        |fields| set(fields, "user", "two words"),
+        r#"user "two words": contains ' '; control characters, spaces, braces and colons are not allowed"#,
+    ),
+    (
+        |fields| set(fields, "user", "{42}"),
+        r#"user "{42}": contains '{'; control characters, spaces, braces and colons are not allowed"#,
+    ),
+    (
+        |fields| set(fields, "user", "bell\u{7}"),
+        r#"user "bell\u{7}": contains '\u{7}'; control characters, spaces, braces and colons are not allowed"#,
+    ),
+    (|fields| set(fields, "user", Bytes::from_static(b"\xff\xfe")), "user \"\u{fffd}\u{fffd}\": not valid UTF-8"),
+    (|fields| friendship(fields, "", "1990-05-01"), r#"friend "": empty"#),
+    (|fields| friendship(fields, "u1", "1990-05-01"), r#"friend "u1": the same as user"#),
+    (|fields| friendship(fields, "f1", "1990-02-30"), r#"birthday "1990-02-30": no such day"#),
+    (|fields| friendship(fields, "f1", "2999-01-01"), r#"birthday "2999-01-01": in the future"#),
+    (|fields| friendship(fields, "f1", "1.5.1990"), r#"birthday "1.5.1990": expected YYYY-MM-DD, --MM-DD or nothing"#),
+    (|fields| set(fields, "version", "-1"), r#"version "-1": expected a number from 0 to 18446744073709551615"#),
+    (
+        |fields| set(fields, "version", "18446744073709551616"),
+        r#"version "18446744073709551616": expected a number from 0 to 18446744073709551615"#,
+    ),
+    (
+        |fields| {
+            fields.retain(|(name, _)| name != "producer");
+            set(fields, "seq", "7");
+        },
+        r#"seq "7": given without producer"#,
+    ),
+    (|fields| set(fields, "id", "x".repeat(129)), r#"id "~…": 129 bytes long, at most 128 are allowed"#),
+    (|fields| fields.push(("user".into(), "u2".into())), r#"user "u2": given more than once"#),
+    (
+        |fields| fields.push(("profile.bio".into(), "x".repeat(5000).into())),
+        r#"profile.bio "~…": 5000 bytes long, at most 4096 are allowed"#,
+    ),
+    (
+        |fields| fields.extend((0..65).map(|field| (format!("more{field}").into(), "".into()))),
+        "entry: # fields, at most 64 are allowed",
+    ),
 ];
 
 fn pair(name: &str, value: impl Into<String>) -> (String, String) {
@@ -223,8 +267,8 @@ mod tests {
         Generator::new(seed, Settings { malformed_percent, ..settings })
     }
 
-    fn good(generated: &Generated) -> bool {
-        Change::decode(&generated.fields, &Limits::default(), NOW).is_ok()
+    fn refusal(generated: &Generated) -> Option<String> {
+        Change::decode(&generated.fields, &Limits::default(), NOW).err().map(|rejection| rejection.to_string())
     }
 
     #[test]
@@ -240,14 +284,15 @@ mod tests {
     #[test]
     fn entries_are_good_unless_spoilt() {
         let mut sound = generator(1, 0.0);
-        for _ in 0..2000 {
+        for _ in 0..20_000 {
             let entry = sound.entry();
-            assert!(good(&entry), "{entry:?}: {:?}", Change::decode(&entry.fields, &Limits::default(), NOW));
+            assert_eq!((refusal(&entry), entry.reason()), (None, None), "{entry:?}");
         }
         let mut spoilt = generator(1, 100.0);
         for _ in 0..2000 {
             let entry = spoilt.entry();
-            assert!(!good(&entry), "{entry:?} was meant to be no change");
+            assert!(entry.reason().is_some(), "{entry:?} was meant to be no change");
+            assert_eq!(refusal(&entry), entry.reason(), "{entry:?}");
         }
     }
 }

@@ -129,6 +129,7 @@ async fn full_memory_is_backpressure_and_passes() {
     let load = Load::start(&scene, Plan { seed: 46, writers: 2, users: 2_000, changes: 1_000_000, pace: Some(1_500) });
     load.goes_on(1_000).await;
     let generations = settled_generations(&scene).await;
+    let full = std::time::Instant::now();
     for index in 0..3 {
         let memory = redis_cli(&cluster, index, &["INFO", "memory"]).await;
         let used = memory.lines().find_map(|line| line.strip_prefix("used_memory:")).expect("the memory used");
@@ -136,9 +137,8 @@ async fn full_memory_is_backpressure_and_passes() {
         redis_cli(&cluster, index, &["CONFIG", "SET", "maxmemory", &bytes.to_string()]).await;
     }
     // Longer than a lease lives: an owner that could not renew would have lost its shards.
-    let leases = std::time::Instant::now();
     eventually(WAIT, "writers were refused for longer than a lease lives", async || {
-        (load.refused() > 100 && leases.elapsed() > Duration::from_secs(5)).then_some(())
+        (load.refused() > 100 && full.elapsed() > Duration::from_secs(5)).then_some(())
     })
     .await;
     assert_eq!(scene.generations().await.expect("a cluster that answers"), generations, "a lease was lost");
@@ -153,7 +153,11 @@ async fn full_memory_is_backpressure_and_passes() {
     let snapshot = scene.prove().await;
     scene.prove_written(&snapshot, &written, true);
     let waits = (0..2).map(|number| workers.log(number).matches("shard waits").count()).sum::<usize>();
-    assert!((1..=80).contains(&waits), "a change of state is one line, not each try: {waits} lines");
+    // Where memory is full to the brim a commit goes through now and then. A shard tells of that once in ten seconds at most,
+    // and each has kept its owner.
+    let told_max = scene.layout.count() as usize * (1 + full.elapsed().as_secs() as usize / 10);
+    println!("{waits} lines in {:?}", full.elapsed());
+    assert!((1..=told_max).contains(&waits), "a change of state is one line, not each try: {waits} lines");
     workers.assert_running();
 }
 

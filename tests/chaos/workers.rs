@@ -90,7 +90,7 @@ async fn a_thousand_restarts_leave_no_trace() {
     scene.settle(WAIT).await;
     worker.stop().await;
     let (before, resident_before) = (scene.figures().await, resident_kib());
-    for number in 100..1_000 {
+    for number in 100..1_100 {
         life(number).await;
     }
     let (after, resident_after) = (scene.figures().await, resident_kib());

@@ -81,9 +81,18 @@ async fn a_hundred_thousand_changes_by_eight_writers_give_what_the_oracle_says()
     assert_eq!(listener.resets(), 0, "nothing was lost that a subscriber would have to know");
     listener.prove(&scene, &snapshot, WAIT);
     workers.assert_running();
-    let dead: usize =
-        scene.layout.shards().map(|shard| snapshot.stream(scene.shard_keys(shard).dead_letters.as_str()).len()).sum();
-    assert!((800..1200).contains(&dead), "one in a hundred of 100,000 was malformed, {dead} are dead letters");
+    // Nothing else is a dead letter, and each says what its spoiling asks for.
+    let told = scene.reasons(&snapshot);
+    let expected: BTreeMap<_, _> = written.malformed.into_iter().map(|(trace, reason)| (trace, vec![reason])).collect();
+    let strange: Vec<_> = told.iter().filter(|(trace, reasons)| expected.get(*trace) != Some(*reasons)).collect();
+    assert!(strange.is_empty(), "{} letters that nobody asked for, the first: {:?}", strange.len(), strange[0]);
+    let missing: Vec<_> = expected.keys().filter(|trace| !told.contains_key(*trace)).collect();
+    assert!(missing.is_empty(), "no letters of {missing:?}");
+    assert!(
+        (800..1200).contains(&told.len()),
+        "one in a hundred of 100,000 was malformed, {} are dead letters",
+        told.len()
+    );
 }
 
 #[tokio::test]

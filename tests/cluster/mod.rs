@@ -2,6 +2,7 @@
 
 mod client;
 mod guarantees;
+mod leftovers;
 mod proof;
 mod reader;
 mod store;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use heyday::shard::Shard;
 
-use crate::support::cluster::{shared_cluster, unique_prefix};
+use crate::support::cluster::{foreign_prefix, shared_cluster};
 use crate::support::scene::{Earlier, Load, Plan, Scene, Snapshot};
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -13,7 +13,7 @@ const WAIT: Duration = Duration::from_secs(60);
 async fn the_proof_finds_whatever_is_spoilt() {
     // Several commits, so that the log has one in its middle.
     let settings = [("HEYDAY_WORKER__BATCH_CHANGES_MAX", "50")];
-    let scene = Scene::begin_with(&shared_cluster().await, &unique_prefix(), 1, &settings).await;
+    let scene = Scene::begin_with(&shared_cluster().await, &foreign_prefix(), 1, &settings).await;
     let mut workers = scene.workers();
     let worker = workers.start();
     let load = Load::start(&scene, Plan { seed: 5, writers: 1, users: 20, changes: 400, pace: None });
@@ -36,7 +36,8 @@ async fn the_proof_finds_whatever_is_spoilt() {
     let stranger = format!("{prefix}friends:{{{}}}", keys.tag());
     let commit = whole.stream(keys.log.as_str())[1].0.clone();
     let letter = whole.stream(keys.dead_letters.as_str())[0].0.clone();
-    let spoilt: [(&[&str], &str); 10] = [
+    let mistyped = keys.dedup("mistyped").to_string();
+    let spoilt: [(&[&str], &str); 11] = [
         (&["HSET", &birthdays, "nobody", "1990-05-01"], &birthdays),
         (&["HSET", &profile, "version", "1000000"], &profile),
         (&["ZADD", &day, "1", "nobody:nothing"], &day),
@@ -45,6 +46,7 @@ async fn the_proof_finds_whatever_is_spoilt() {
         (&["XDEL", keys.dead_letters.as_str(), &letter], keys.dead_letters.as_str()),
         (&["ZADD", keys.users.as_str(), "0", "nobody"], keys.users.as_str()),
         (&["SET", &stranger, "1"], "no row of the registry"),
+        (&["HSET", &mistyped, "a", "1"], "is a HASH, its row of the registry says STRING"),
         (&["XDEL", keys.log.as_str(), &commit], keys.log.as_str()),
         (&["XGROUP", "CREATECONSUMER", keys.changes.as_str(), "heyday", "stranger"], "stranger"),
     ];
@@ -64,4 +66,6 @@ async fn the_proof_finds_whatever_is_spoilt() {
     assert_eq!(scene.misled(&whole, &written, true).len(), 1, "an acknowledged append that is not in the stream");
     written.refused.insert(trace, "an invented reason".to_owned());
     assert_eq!(scene.misled(&whole, &written, false).len(), 1, "a refused append that is in the stream");
+    written.malformed.values_mut().next().expect("one that is no change").push('!');
+    assert_eq!(scene.misled(&whole, &written, false).len(), 2, "a dead letter with another reason");
 }

@@ -9,7 +9,7 @@ use heyday::local::Options;
 use heyday::redis::{ConnectOptions, Error, NodeAddress, Nodes, SLOTS, Topology};
 
 use super::{WAIT, addresses, command, through};
-use crate::support::cluster::{own_cluster, redis_cli, shared_cluster, unique_prefix};
+use crate::support::cluster::{foreign_prefix, own_cluster, redis_cli, shared_cluster};
 use crate::support::eventually;
 use crate::support::proxy::{Cut, Proxy};
 use crate::support::single::Single;
@@ -32,7 +32,7 @@ async fn a_read_goes_to_the_owner_and_follows_a_redirect() {
     let cluster = shared_cluster().await;
     let seeds = addresses(&cluster);
     let nodes = nodes(ConnectOptions::new(seeds[..1].to_vec())).await;
-    let key = format!("{}k:{{{TAG}}}", unique_prefix());
+    let key = format!("{}k:{{{TAG}}}", foreign_prefix());
     command(&seeds[0], &["SET", &key, "v"]).await;
     assert_eq!(get(&nodes, &key).await.expect("an answer").as_deref(), Some("v"));
     // The map is wrong for this slot: the node that is asked says so, and the map is right again.
@@ -46,7 +46,7 @@ async fn a_read_goes_to_the_owner_and_follows_a_redirect() {
 async fn an_error_of_the_command_itself_comes_back_at_once() {
     let seeds = addresses(&shared_cluster().await);
     let nodes = nodes(ConnectOptions::new(seeds[..1].to_vec())).await;
-    let key = format!("{}k:{{{TAG}}}", unique_prefix());
+    let key = format!("{}k:{{{TAG}}}", foreign_prefix());
     command(&seeds[0], &["SET", &key, "v"]).await;
     let key = key.as_str();
     let read = nodes.read(SLOT, WAIT, |client| async move { client.hlen::<u64, _>(key).await });
@@ -60,7 +60,7 @@ async fn a_cut_connection_costs_a_read_no_more_than_a_moment() {
     let seeds = addresses(&shared_cluster().await);
     let proxy = Proxy::start(&seeds[0]).await;
     let nodes = nodes(through(&seeds[0], proxy.address())).await;
-    let key = format!("{}k:{{{TAG}}}", unique_prefix());
+    let key = format!("{}k:{{{TAG}}}", foreign_prefix());
     command(&seeds[0], &["SET", &key, "v"]).await;
     for cut in [Cut::Fin, Cut::Reset] {
         get(&nodes, &key).await.expect("an answer");

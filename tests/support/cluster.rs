@@ -9,6 +9,12 @@ use tokio::sync::OnceCell;
 
 /// Set by cargo-nextest, the same for all processes of a run.
 const RUN_ID: &str = "NEXTEST_RUN_ID";
+/// Set by `tools/tests`, the same for all it runs: its process id and when it began. The cluster then lives as long as that
+/// process, so that what the tests left behind can be looked at after the last of them.
+const RUN: &str = "HEYDAY_TEST_RUN";
+/// How the prefixes of tests begin, and of those that put keys of their own there.
+pub const PREFIX: &str = "test-";
+pub const PREFIX_FOREIGN: &str = "foreign-";
 
 /// The cluster that all tests of this run share, started by the first test that asks.
 ///
@@ -19,9 +25,13 @@ const RUN_ID: &str = "NEXTEST_RUN_ID";
 pub async fn shared_cluster() -> Nodes {
     static SHARED: OnceCell<Nodes> = OnceCell::const_new();
     SHARED
-        .get_or_init(async || match std::env::var(RUN_ID) {
-            Ok(run) => shared_between_processes(&run).await,
-            Err(_) => {
+        .get_or_init(async || match (std::env::var(RUN), std::env::var(RUN_ID)) {
+            (Ok(run), _) => {
+                let keeper = run.split('-').next().and_then(|id| id.parse().ok()).expect("the id of a process");
+                shared_between_processes(&run, keeper).await
+            }
+            (_, Ok(run)) => shared_between_processes(&run, std::os::unix::process::parent_id()).await,
+            _ => {
                 let lifetime = Lifetime::Process(std::process::id());
                 start(Options { lifetime, ..Options::default() }).await.hand_over()
             }
@@ -37,9 +47,20 @@ pub async fn own_cluster(options: Options) -> LocalCluster {
 }
 
 /// A prefix no other test of this run uses, for the setting `redis.prefix`.
+///
+/// Whatever is under it when all tests are over must be a key of the registry (see `cluster::leftovers`).
 pub fn unique_prefix() -> String {
+    numbered_prefix(PREFIX)
+}
+
+/// The same for a test that itself puts there what no row of the registry names.
+pub fn foreign_prefix() -> String {
+    numbered_prefix(PREFIX_FOREIGN)
+}
+
+fn numbered_prefix(beginning: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!("test-{}-{}:", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+    format!("{beginning}{}-{}:", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// One command to one node; the test ends where it is refused.
@@ -52,7 +73,7 @@ async fn start(options: Options) -> LocalCluster {
 }
 
 /// The first process of the run that holds the lock starts the cluster and writes down its port; the others read it.
-async fn shared_between_processes(run: &str) -> Nodes {
+async fn shared_between_processes(run: &str, keeper: u32) -> Nodes {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (lock, ready) = run_files(folder, run);
     let lock = File::create(&lock).expect("the lock file of this run");
@@ -63,7 +84,7 @@ async fn shared_between_processes(run: &str) -> Nodes {
         return Nodes::attach(port, None).expect("redis-cli");
     }
     forget_earlier_runs(folder, run);
-    let lifetime = Lifetime::Process(std::os::unix::process::parent_id());
+    let lifetime = Lifetime::Process(keeper);
     let nodes = start(Options { lifetime, ..Options::default() }).await.hand_over();
     fs::write(&ready, nodes.port_first().to_string()).expect("the port of this run's cluster");
     nodes

@@ -9,7 +9,7 @@ use heyday::redis::{Link, Topology};
 use heyday::shard::Layout;
 
 use super::{command, topology};
-use crate::support::cluster::{own_cluster, shared_cluster, unique_prefix};
+use crate::support::cluster::{own_cluster, redis_cli, shared_cluster, unique_prefix};
 
 async fn set(topology: &Topology, keys: &Keys, field: &str, value: &str) {
     let key = keys.layout();
@@ -84,6 +84,26 @@ async fn cluster_own_unfit_nodes_are_named() {
     let findings = preflight(&topology).await;
     let found: Vec<_> = findings.iter().map(|found| (found.what, found.advice)).collect();
     let unfit = [("maxmemory_policy", false), ("aof_enabled", false)];
-    assert_eq!(found, [&unfit[..], &unfit[..], &[("its answer", false)]].concat());
+    let silent = [("its answer", true)];
+    assert_eq!(found, [&unfit[..], &unfit, &silent, &unfit, &unfit, &unfit].concat());
     assert!(findings[0].to_string().contains("allkeys-lru, expected noeviction"), "{}", findings[0]);
+}
+
+#[tokio::test]
+async fn cluster_own_a_replica_is_looked_at_and_missed_only_where_it_is_needed() {
+    let mut cluster = own_cluster(Options::default()).await;
+    let topology = topology(&cluster).await;
+    let first = cluster.port_first();
+    let found = async || -> Vec<(u16, &'static str, bool)> {
+        let findings = preflight(&topology).await;
+        findings.iter().map(|found| (found.node.port - first, found.what, found.advice)).collect()
+    };
+    redis_cli(&cluster, 4, &["CONFIG", "SET", "appendonly", "no"]).await;
+    assert_eq!(found().await, [(4, "aof_enabled", false)]);
+    redis_cli(&cluster, 4, &["CONFIG", "SET", "appendonly", "yes"]).await;
+    assert_eq!(found().await, []);
+    for gone in [5, 2] {
+        cluster.kill(gone).expect("kill");
+    }
+    assert_eq!(found().await, [(2, "its answer", true), (5, "its answer", true)], "the other shards need workers");
 }

@@ -137,28 +137,35 @@ impl Drop for Listener {
     }
 }
 
-/// Walks both lists. After a reset the log may be ahead; before one, the subscriber may have been told of commits that were
-/// lost with their node.
+/// Walks both lists. Everything told that is in the log was told once and in its order, and without a gap where no reset came
+/// between. What is told and not in the log was lost with its node, and then a reset follows, or was trimmed from its beginning.
 fn compare(log: &[(CommitId, UserId, Views, u64)], told: &[Told], late: u64) -> Result<(), String> {
+    let places: BTreeMap<_, _> = log.iter().enumerate().map(|(at, entry)| ((entry.0, &entry.1), at)).collect();
     let mut at = 0;
     let mut continuous = true;
+    let (mut last, mut lost) = (CommitId::ZERO, BTreeSet::new());
     for (number, event) in told.iter().enumerate() {
         let Told::Changed { commit, user, views, at_milliseconds } = event else {
-            continuous = false;
+            (continuous, last) = (false, CommitId::ZERO);
+            lost.clear();
             continue;
         };
-        let next = log.get(at);
-        let is = |entry: &(CommitId, UserId, Views, u64)| (entry.0, &entry.1, entry.2) == (*commit, user, *views);
-        let found = match next {
-            Some(entry) if is(entry) => at,
-            _ if !continuous => match (at..log.len()).find(|at| is(&log[*at])) {
-                Some(later) => later,
-                None => return Err(format!("event {number}, {event:?}, is not in the log after a reset")),
-            },
-            // Told before the node was lost that held it; a reset must follow.
-            _ if told[number..].iter().any(|told| matches!(told, Told::Reset)) => continue,
-            _ => return Err(format!("event {number} is {event:?}, expected {next:?}")),
+        if *commit < last {
+            return Err(format!("event {number}, {event:?}, came after {last}"));
+        }
+        last = *commit;
+        let Some(&found) = places.get(&(*commit, user)) else {
+            let trimmed = at == 0 && log.first().is_some_and(|first| *commit < first.0);
+            let reset = told[number..].iter().any(|told| matches!(told, Told::Reset));
+            if !(trimmed || reset) || !lost.insert((*commit, user)) {
+                return Err(format!("event {number}, {event:?}, is not in the log, or came twice"));
+            }
+            continue;
         };
+        let in_place = found == at || (!continuous && found > at);
+        if !in_place || log[found].2 != *views {
+            return Err(format!("event {number} is {event:?}, expected {:?}", log.get(at)));
+        }
         let committed_at = log[found].3;
         if continuous && at_milliseconds.saturating_sub(committed_at) > late {
             return Err(format!("{event:?} came {} ms after its commit", at_milliseconds - committed_at));
@@ -169,4 +176,43 @@ fn compare(log: &[(CommitId, UserId, Views, u64)], told: &[Told], late: u64) -> 
         return Err(format!("{} changes from {:?} on were never told", log.len() - at, log[at]));
     }
     Ok(())
+}
+
+#[test]
+fn a_reset_excuses_what_was_lost_and_nothing_else() {
+    // Commits 3 to 5 are in the log: what came before was trimmed, what is told beyond was lost with its node.
+    let commit = |number: u64| CommitId::new(1, number);
+    let user: UserId = "u".parse().expect("a user");
+    let log: Vec<_> = (3..6).map(|number| (commit(number), user.clone(), Views::NONE, 1_000)).collect();
+    // 0 stands for a reset.
+    let outcome = |told: &[u64]| {
+        let event = |number: &u64| match number {
+            0 => Told::Reset,
+            _ => Told::Changed {
+                commit: commit(*number),
+                user: user.clone(),
+                views: Views::NONE,
+                at_milliseconds: 1_001,
+            },
+        };
+        compare(&log, &told.iter().map(event).collect::<Vec<_>>(), 10)
+    };
+    for good in [&[3, 4, 5][..], &[1, 2, 3, 4, 5], &[3, 4, 5, 6, 7, 0], &[3, 0, 5], &[3, 4, 0], &[0, 6, 0, 3, 4, 5]] {
+        assert_eq!(outcome(good), Ok(()), "{good:?}");
+    }
+    for bad in [
+        &[3, 4][..],
+        &[3, 4, 5, 6],
+        &[3, 5, 0],
+        &[4, 3, 5, 0],
+        &[3, 3, 4, 5, 0],
+        &[3, 4, 4, 0, 5],
+        &[3, 4, 5, 6, 6, 0],
+        &[2, 1, 3, 4, 5],
+        &[1, 1, 3, 4, 5],
+        &[3, 0, 3, 4, 5],
+        &[3, 0, 4],
+    ] {
+        assert!(outcome(bad).is_err(), "{bad:?}");
+    }
 }

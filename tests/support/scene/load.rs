@@ -59,6 +59,8 @@ pub struct Written {
     pub acknowledged: Vec<(String, Appended, Fields)>,
     /// Certainly not in the stream.
     pub refused: BTreeMap<String, String>,
+    /// What was meant to be no change, and the reason that its dead letter must give.
+    pub malformed: BTreeMap<String, String>,
     /// Perhaps in the stream.
     pub unknown: BTreeMap<String, String>,
 }
@@ -107,6 +109,7 @@ impl Load {
             let written = writer.await.expect("a writer");
             all.acknowledged.extend(written.acknowledged);
             all.refused.extend(written.refused);
+            all.malformed.extend(written.malformed);
             all.unknown.extend(written.unknown);
         }
         println!(
@@ -178,7 +181,10 @@ impl Task {
     }
 
     async fn append(&mut self, trace: String, generated: Generated) {
-        let Generated { route, fields } = generated;
+        if let Some(reason) = generated.reason() {
+            self.written.malformed.insert(trace.clone(), reason);
+        }
+        let Generated { route, fields, .. } = generated;
         match self.writer.enqueue_fields(&fields).await {
             Ok(receipt) => self.underway.push_back((trace, fields, receipt)),
             Err(Error::Rejected(_)) => {

@@ -79,7 +79,29 @@ impl Scene {
         for (trace, why) in written.refused.iter().filter(|(trace, _)| !copies(trace).is_empty()) {
             wrong.push(format!("append {trace} was refused ({why}), found {:?}", copies(trace)));
         }
+        let reasons = self.reasons(snapshot);
+        for (trace, expected) in written.malformed.iter().filter(|(trace, _)| !copies(trace).is_empty()) {
+            let reasons = reasons.get(trace).map(Vec::as_slice).unwrap_or_default();
+            if reasons.is_empty() || reasons.iter().any(|reason| reason != expected) {
+                wrong.push(format!("append {trace} is no change ({expected}), its dead letters say {reasons:?}"));
+            }
+        }
         wrong
+    }
+
+    /// The reasons of all dead letters, by trace.
+    pub fn reasons(&self, snapshot: &Snapshot) -> BTreeMap<String, Vec<String>> {
+        let mut reasons: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for shard in self.layout.shards() {
+            for (_, fields) in snapshot.stream(self.shard_keys(shard).dead_letters.as_str()) {
+                let value = |wanted: &str| {
+                    let found = fields.iter().find(|(name, _)| name == wanted);
+                    found.map(|(_, value)| String::from_utf8_lossy(value).into_owned()).unwrap_or_default()
+                };
+                reasons.entry(value(&format!("f.{TRACE}"))).or_default().push(value("reason"));
+            }
+        }
+        reasons
     }
 
     /// What is in the streams, by trace.
@@ -138,12 +160,15 @@ impl Scene {
 
     /// Keys that no row of the registry names, and keys whose type is not their row's.
     fn strangers(&self, snapshot: &Snapshot) -> Vec<String> {
-        let stranger = |name: &String| match self.keys.row_of(name) {
+        let stranger = |(name, content): (&String, &Content)| match self.keys.row_of(name) {
             None => Some(format!("{name}: no row of the registry names it")),
-            Some(row) if row.kind == "CHANNEL" => Some(format!("{name}: a key with a channel's name")),
+            // No key is a CHANNEL.
+            Some(row) if row.kind != kind(content) => {
+                Some(format!("{name}: is a {}, its row of the registry says {}", kind(content), row.kind))
+            }
             Some(_) => None,
         };
-        snapshot.contents.keys().filter_map(stranger).collect()
+        snapshot.contents.iter().filter_map(stranger).collect()
     }
 
     /// Keys that live for ever and should not, or the other way round.
@@ -220,6 +245,16 @@ impl Scene {
             }
         }
         wrong
+    }
+}
+
+/// The type as the registry names it.
+fn kind(content: &Content) -> &'static str {
+    match content {
+        Content::Text(_) => "STRING",
+        Content::Hash(_) => "HASH",
+        Content::Sorted(_) => "ZSET",
+        Content::Stream(_) => "STREAM",
     }
 }
 
