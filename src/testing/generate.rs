@@ -181,14 +181,8 @@ type Spoiler = (fn(&mut Fields), &'static str);
 const SPOILERS: [Spoiler; 25] = [
     (|fields| set(fields, "type", "addd"), r#"type "addd": expected add, remove, update, birthday or profile"#),
     (|fields| set(fields, "type", ""), r#"type "": expected add, remove, update, birthday or profile"#),
-    (
-        |fields| set(fields, "type", "forget"),
-        r#"type "forget": not applied by this version of heyday; replay it after the upgrade"#,
-    ),
-    (
-        |fields| set(fields, "type", "activity"),
-        r#"type "activity": not applied by this version of heyday; replay it after the upgrade"#,
-    ),
+    (|fields| set(fields, "type", "forget"), r#"type "forget": not applied by this version of heyday"#),
+    (|fields| set(fields, "type", "activity"), r#"type "activity": not applied by this version of heyday"#),
     (|fields| fields.retain(|(name, _)| name != "type"), "type: missing"),
     (|fields| fields.retain(|(name, _)| name != "user"), "user: missing"),
     (|fields| set(fields, "user", ""), r#"user "": empty"#),
