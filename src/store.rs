@@ -32,6 +32,8 @@ pub enum Taken {
 pub enum Read {
     /// Those delivered before and not yet acknowledged, oldest first, from the beginning. Answers at once.
     Pending,
+    /// The oldest of those alone, by its id and without its fields: for one that is too large to be read.
+    Head,
     /// Those never delivered; waits for the first one as long as this.
     New { block: Duration },
 }
@@ -44,6 +46,9 @@ pub enum Committed {
     /// None of it happened: somebody wrote the shard's state since it was loaded.
     Refused,
 }
+
+/// The reason of a read whose answer is larger than can be taken in.
+pub const TOO_LARGE: &str = "too_large";
 
 /// A trim that removed as many entries may have left more.
 pub const TRIMMED_PART_MIN: u64 = 5000;

@@ -62,6 +62,8 @@ pub enum Problem {
     WrongShard { belongs: Shard, found: Shard },
     #[error("trimmed from the stream before it was applied")]
     Trimmed,
+    #[error("too large for a worker to read")]
+    Unreadable,
     #[error("delivered {0} times without being applied")]
     Undeliverable(u64),
     #[error("refused by the server: {0}")]
@@ -118,7 +120,7 @@ impl Problem {
     fn kind(&self) -> Kind {
         match self {
             Problem::Missing | Problem::Empty => Kind::Missing,
-            Problem::TooLong { .. } | Problem::TooMany { .. } => Kind::TooLong,
+            Problem::TooLong { .. } | Problem::TooMany { .. } | Problem::Unreadable => Kind::TooLong,
             Problem::Forbidden(_) | Problem::Control(_) => Kind::ForbiddenCharacter,
             Problem::NotUtf8 => Kind::NotUtf8,
             Problem::Repeated => Kind::Repeated,

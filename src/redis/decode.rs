@@ -6,7 +6,7 @@ use redis_protocol::resp2::{decode::decode_range, types::RangeFrame};
 use super::{error::Error, reply::Reply};
 use crate::error::ServerError;
 
-/// The largest answer taken in, which is the largest string Redis can hold.
+/// The largest answer taken in unless told otherwise, which is the largest string Redis can hold.
 pub const REPLY_BYTES_MAX: usize = 512 * 1024 * 1024;
 /// Arrays within arrays: what Redis sends has at most five levels.
 const DEPTH_MAX: usize = 32;
@@ -16,15 +16,20 @@ const BUFFER_BYTES_MIN: usize = 4 * 1024;
 const BUFFER_BYTES_KEPT_MAX: usize = 64 * 1024;
 
 /// The bytes of answers that have arrived and were not taken yet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Decoder {
     buffer: BytesMut,
     scan: Scan,
+    reply_bytes_max: usize,
     /// How much the next read should be able to take in; it follows what recent reads took.
     read_bytes: usize,
 }
 
 impl Decoder {
+    pub fn new(reply_bytes_max: usize) -> Self {
+        Self { buffer: BytesMut::new(), scan: Scan::default(), reply_bytes_max, read_bytes: 0 }
+    }
+
     /// Where the next bytes from the connection go.
     pub fn space(&mut self) -> &mut BytesMut {
         if self.buffer.is_empty() && self.buffer.capacity() > BUFFER_BYTES_KEPT_MAX {
@@ -52,7 +57,10 @@ impl Decoder {
     /// Takes the next complete answer.
     pub fn next(&mut self) -> Result<Option<Reply>, Error> {
         if !self.scan.is_complete(&self.buffer)? {
-            return Ok(None);
+            return match self.scan.bytes_known > self.reply_bytes_max {
+                true => Err(Error::TooLarge { bytes_max: self.reply_bytes_max }),
+                false => Ok(None),
+            };
         }
         let decoded = decode_range(&self.buffer).map_err(|error| Error::protocol("RESP2", error.to_string()))?;
         let (frame, length) = decoded.ok_or_else(|| Error::protocol("a whole answer", "the beginning of one"))?;
@@ -127,9 +135,6 @@ impl Scan {
     }
 
     fn wait(&mut self, bytes_known: usize) -> Result<bool, Error> {
-        if bytes_known > REPLY_BYTES_MAX {
-            return Err(Error::protocol(format!("an answer of at most {REPLY_BYTES_MAX} bytes"), "a longer one"));
-        }
         self.bytes_known = bytes_known;
         Ok(false)
     }
@@ -199,7 +204,7 @@ mod tests {
             ]),
         ];
         for piece in 1..=wire.len() {
-            let mut decoder = Decoder::default();
+            let mut decoder = Decoder::new(REPLY_BYTES_MAX);
             let mut replies = Vec::new();
             for bytes in wire.chunks(piece) {
                 feed(&mut decoder, bytes);
@@ -219,23 +224,23 @@ mod tests {
             ("$x\r\n", "a length"),
             ("$-2\r\n", "a length"),
             ("*-3\r\n", "a length"),
-            ("$536870913\r\n", "at most 536870912 bytes"),
-            ("$9223372036854775807\r\n", "at most 536870912 bytes"),
+            ("$536870913\r\n", "more than 536870912 bytes"),
+            ("$9223372036854775807\r\n", "more than 536870912 bytes"),
             (":abc\r\n", "RESP2"),
         ] {
-            let mut decoder = Decoder::default();
+            let mut decoder = Decoder::new(REPLY_BYTES_MAX);
             feed(&mut decoder, wire.as_bytes());
             let message = decoder.next().unwrap_err().to_string();
             assert!(message.contains(expected), "{wire:?}: {message}");
         }
-        let mut decoder = Decoder::default();
+        let mut decoder = Decoder::new(REPLY_BYTES_MAX);
         feed(&mut decoder, "*1\r\n".repeat(DEPTH_MAX + 1).as_bytes());
         assert!(decoder.next().unwrap_err().to_string().contains("levels"));
     }
 
     #[test]
     fn a_huge_answer_leaves_no_huge_buffer() {
-        let mut decoder = Decoder::default();
+        let mut decoder = Decoder::new(REPLY_BYTES_MAX);
         let length = 8 * 1024 * 1024;
         feed(&mut decoder, format!("${length}\r\n").as_bytes());
         assert_eq!(decoder.next().unwrap(), None);

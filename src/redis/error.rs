@@ -4,6 +4,7 @@ use std::{io, sync::Arc, time::Duration};
 
 use super::options::NodeAddress;
 use crate::error::{Disposition, ServerError};
+use crate::store::TOO_LARGE;
 
 /// A failure at the boundary. Cheap to clone, since one broken connection fails many callers.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -36,6 +37,10 @@ pub enum Error {
     #[error("unexpected answer: expected {expected}, found {found}")]
     Protocol { expected: String, found: String },
 
+    /// An answer that must not be taken in.
+    #[error("an answer of more than {bytes_max} bytes")]
+    TooLarge { bytes_max: usize },
+
     /// An error reply.
     #[error("{0}")]
     Server(#[from] ServerError),
@@ -59,7 +64,7 @@ impl Error {
         match self {
             Self::Timeout { sent: true, .. } | Self::Closed { sent: true, .. } => Disposition::Ambiguous,
             Self::Timeout { sent: false, .. } | Self::Closed { sent: false, .. } => Disposition::Refresh,
-            Self::Protocol { .. } => Disposition::Ambiguous,
+            Self::Protocol { .. } | Self::TooLarge { .. } => Disposition::Ambiguous,
             Self::Connect { .. } | Self::NoNode { .. } | Self::Unreachable { .. } => Disposition::Refresh,
             Self::Refused { error, .. } => error.disposition(),
             Self::Server(error) => error.disposition(),
@@ -76,6 +81,7 @@ impl Error {
             Self::Timeout { .. } => "timeout",
             Self::Closed { .. } => "closed",
             Self::Protocol { .. } => "protocol",
+            Self::TooLarge { .. } => TOO_LARGE,
             Self::NoNode { .. } => "no_node",
             Self::NotCluster { .. } => "not_cluster",
             Self::Unreachable { .. } => "unreachable",

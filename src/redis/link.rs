@@ -43,7 +43,7 @@ impl Link {
     pub async fn connect(node: &NodeAddress, options: &ConnectOptions) -> Result<Self, Error> {
         let opening = async {
             let stream = Stream::connect(node, options).await?;
-            let mut connection = Connection { stream, decoder: Decoder::default() };
+            let mut connection = Connection { stream, decoder: Decoder::new(options.reply_bytes_max) };
             connection.introduce(node, options).await?;
             Ok(connection)
         };

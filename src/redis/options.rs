@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
+use super::decode::REPLY_BYTES_MAX;
 use super::tls::Tls;
 
 /// Where a node listens. Written `host:port`, an IPv6 host in brackets.
@@ -89,6 +90,8 @@ pub struct ConnectOptions {
     pub connect_timeout: Duration,
     /// Bounds the wait for an answer, where the caller names no other deadline.
     pub reply_timeout: Duration,
+    /// The largest answer taken in; a larger one ends its connection.
+    pub reply_bytes_max: usize,
     /// Shown by `CLIENT LIST`.
     pub client_name: Option<String>,
     /// Where to dial instead of an announced address: for forwarded ports and translated networks.
@@ -115,6 +118,7 @@ impl Default for ConnectOptions {
             tls: None,
             connect_timeout: Duration::from_secs(2),
             reply_timeout: Duration::from_secs(2),
+            reply_bytes_max: REPLY_BYTES_MAX,
             client_name: Some("heyday".to_owned()),
             address_map: BTreeMap::new(),
         }
@@ -131,6 +135,7 @@ impl fmt::Debug for ConnectOptions {
             .field("tls", &self.tls)
             .field("connect_timeout", &self.connect_timeout)
             .field("reply_timeout", &self.reply_timeout)
+            .field("reply_bytes_max", &self.reply_bytes_max)
             .field("client_name", &self.client_name)
             .field("address_map", &self.address_map)
             .finish()

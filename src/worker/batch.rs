@@ -21,13 +21,15 @@ pub(super) enum Settled {
     Behind,
 }
 
-/// Settles `entries`, the whole batch or its beginning, in one commit.
+/// Settles `entries`, the whole batch or its beginning, in one commit. Entries that are `unreadable` become dead letters by
+/// their ids alone.
 pub(super) async fn settle<S: Store>(
     session: &mut Session<S::Link>,
     owner: &mut Owner<S>,
     entries: Vec<Entry>,
+    unreadable: bool,
 ) -> Result<Settled, Interrupt> {
-    let mut batch = Batch::new(owner, entries);
+    let mut batch = Batch::new(owner, entries, unreadable);
     loop {
         let plan = Plan::of(&batch.decoded, &session.state);
         let loaded = match session.link.load(&plan).await {
@@ -70,7 +72,7 @@ struct Batch {
 impl Batch {
     /// An entry that was delivered very often is tried alone, so that it cannot take others down with it; in the end it
     /// is set aside without another try.
-    fn new<S: Store>(owner: &Owner<S>, mut entries: Vec<Entry>) -> Batch {
+    fn new<S: Store>(owner: &Owner<S>, mut entries: Vec<Entry>, unreadable: bool) -> Batch {
         let deliveries_max = owner.context.options.deliveries_max;
         let before = entries.len();
         match entries.iter().position(|entry| entry.deliveries > deliveries_max) {
@@ -82,6 +84,9 @@ impl Batch {
         let cut = entries.len() < before;
         let limits = &owner.context.rules.limits;
         let decode = |entry: Entry| {
+            if unreadable {
+                return Decoded::rejected(entry, Problem::Unreadable);
+            }
             let undeliverable = entry.fields.is_some() && entry.deliveries > deliveries_max * DELIVERIES_FACTOR;
             match undeliverable {
                 true => {

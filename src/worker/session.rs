@@ -9,7 +9,7 @@ use super::shard::{Ended, Interrupt, Owner};
 use crate::error::Disposition;
 use crate::metrics::{self, Presence};
 use crate::reduce::{Entry, ShardState};
-use crate::store::{self, Backlog, Read, ShardLink, Store, TRIMMED_PART_MIN};
+use crate::store::{self, Backlog, Read, ShardLink, Store, TOO_LARGE, TRIMMED_PART_MIN};
 
 /// A lease is renewed when a third of it has passed.
 const RENEWALS_PER_TTL: u32 = 3;
@@ -49,7 +49,7 @@ impl<L: ShardLink> Session<L> {
             let settled = match entries.is_empty() {
                 // While idle, look at what is pending: a read that a lost reply swallowed, or a stalled predecessor's.
                 true => Settled::Behind,
-                false => self.settle(owner, entries).await?,
+                false => self.settle(owner, entries, false).await?,
             };
             if settled == Settled::Behind {
                 self.drain(owner).await?;
@@ -62,17 +62,30 @@ impl<L: ShardLink> Session<L> {
         loop {
             stop_if_told(owner)?;
             self.renew(owner).await?;
-            let count = self.batch_changes(owner);
-            let entries = loop {
-                match self.link.read(Read::Pending, count).await {
-                    Ok(entries) => break entries,
-                    Err(error) => self.wait_in_place(owner, error).await?,
-                }
-            };
+            let unreadable = owner.unreadable_after.take() == Some(self.state.last);
+            let entries = self.read_pending(owner, if unreadable { Read::Head } else { Read::Pending }).await?;
             if entries.is_empty() {
                 return Ok(());
             }
-            self.settle(owner, entries).await?;
+            self.settle(owner, entries, unreadable).await?;
+        }
+    }
+
+    async fn read_pending<S: Store<Link = L>>(
+        &mut self,
+        owner: &mut Owner<S>,
+        which: Read,
+    ) -> Result<Vec<Entry>, Interrupt> {
+        let count = self.batch_changes(owner);
+        loop {
+            match self.link.read(which, count).await {
+                Ok(entries) => return Ok(entries),
+                Err(error) => {
+                    // The link is lost with it; the next one sets the entry aside without reading it.
+                    owner.unreadable_after = (error.reason == TOO_LARGE && count == 1).then_some(self.state.last);
+                    self.wait_in_place(owner, error).await?;
+                }
+            }
         }
     }
 
@@ -80,9 +93,10 @@ impl<L: ShardLink> Session<L> {
         &mut self,
         owner: &mut Owner<S>,
         entries: Vec<Entry>,
+        unreadable: bool,
     ) -> Result<Settled, Interrupt> {
         self.pace.read(&entries);
-        let settled = settle(self, owner, entries).await?;
+        let settled = settle(self, owner, entries, unreadable).await?;
         self.pace.settled(settled);
         Ok(settled)
     }

@@ -14,6 +14,7 @@ use crate::error::Disposition;
 use crate::key::ShardKeys;
 use crate::lease::WorkerId;
 use crate::metrics::{OwnedShard, Presence};
+use crate::position::CommitId;
 use crate::shard::Shard;
 use crate::store::{self, ShardLink, Store, Taken};
 
@@ -50,6 +51,8 @@ pub(super) struct Owner<S: Store> {
     pub keys: ShardKeys,
     pub stop: watch::Receiver<bool>,
     pub backoff: Backoff,
+    /// After this commit the oldest pending entry was too large to be read. If nothing was committed since, it still is.
+    pub unreadable_after: Option<CommitId>,
     trouble: Trouble,
     memory_full: Option<Presence>,
     spoilt: Spoilt,
@@ -72,6 +75,7 @@ pub(super) async fn run<S: Store>(context: Context<S>, shard: Shard, stop: watch
     let mut owner = Owner {
         keys: context.keys.shard(&context.layout, shard),
         backoff: Backoff::new(options.backoff_min, options.backoff_max, seed),
+        unreadable_after: None,
         context,
         stop,
         trouble: Trouble::default(),

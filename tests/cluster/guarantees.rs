@@ -6,11 +6,13 @@ use std::time::Duration;
 use heyday::client::subscriber;
 use heyday::client::writer::Options;
 use heyday::oracle::Content;
+use heyday::redis::ConnectOptions;
+use heyday::shard::Shard;
 use heyday::testing::generate::{Generator, Settings};
 
 use crate::support::cluster::{shared_cluster, unique_prefix};
 use crate::support::eventually;
-use crate::support::scene::{Listener, Load, Plan, Scene, Snapshot};
+use crate::support::scene::{Inline, Listener, Load, Plan, Scene, Snapshot};
 
 const WAIT: Duration = Duration::from_secs(60);
 
@@ -177,4 +179,32 @@ fn undisturbed(before: &[(Option<String>, u64)], after: &[(Option<String>, u64)]
     for (before, after) in kept {
         assert_eq!(before, after, "a shard was interrupted although its owner stayed");
     }
+}
+
+#[tokio::test]
+async fn an_entry_too_large_to_be_read_is_set_aside_and_the_rest_goes_on() {
+    let nodes = shared_cluster().await;
+    let scene = Scene::begin(&nodes, &unique_prefix(), 1).await;
+    let keys = scene.shard_keys(Shard(0)).clone();
+    let node = owner_of(keys.slot);
+    let append = async |fields: &[&str]| {
+        let words = [&["XADD", keys.changes.as_str(), "*"], fields].concat();
+        nodes.cli(node, &words).await.expect("XADD through redis-cli")
+    };
+    append(&["type", "add", "user", "42", "friend", "before"]).await;
+    let giant = append(&["type", "profile", "user", "42", "profile.bio", &"x".repeat(100_000)]).await;
+    append(&["type", "add", "user", "42", "friend", "after"]).await;
+
+    let connect = ConnectOptions { reply_bytes_max: 64 * 1024, ..scene.connect_options() };
+    let worker = Inline::start(&scene, "small", connect).await;
+    let friends = keys.birthdays(&"42".parse().unwrap());
+    eventually(WAIT, "the entries around it were applied", async || {
+        let count = nodes.cli(node, &["HLEN", friends.as_str()]).await.expect("HLEN");
+        (count == "2").then_some(())
+    })
+    .await;
+    worker.stop().await;
+    let letters = nodes.cli(node, &["XRANGE", keys.dead_letters.as_str(), "-", "+"]).await.expect("XRANGE");
+    assert!(letters.contains("too large for a worker to read") && letters.contains(&giant), "{letters}");
+    assert_eq!(nodes.cli(node, &["XLEN", keys.dead_letters.as_str()]).await.expect("XLEN"), "1");
 }

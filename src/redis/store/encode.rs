@@ -5,9 +5,8 @@ use std::time::Duration;
 use crate::change::UserId;
 use crate::key::{CONSUMER, GROUP, Key, ShardKeys};
 use crate::position::EntryId;
-use crate::redis::Pipeline;
+use crate::redis::{Command, Pipeline};
 use crate::reduce::{Commit, Op, PRUNE_SAMPLE, Plan, UserPlan};
-use crate::store::Read;
 
 /// The value of a remembered event id: it being there says all.
 const SEEN: &str = "";
@@ -17,26 +16,34 @@ const SEEN: &str = "";
 /// look when commands are queued either), and so would write them a second time. Short, as it travels with every commit.
 const PUBLISH: &str = "return redis.call('SPUBLISH',ARGV[1],ARGV[2])";
 
-/// Reads entries; pending ones together with who holds each and how often it was delivered.
-pub(super) fn read(pipeline: &mut Pipeline, keys: &ShardKeys, which: Read, count: usize) {
-    let (changes, count) = (keys.changes.as_bytes(), count as u64);
-    let mut command = pipeline.command("XREADGROUP");
-    command.arg("GROUP").arg(GROUP).arg(CONSUMER).arg("COUNT").arg_u64(count);
-    match which {
-        Read::Pending => {
-            command.arg("STREAMS").arg(changes).arg("0");
-            drop(command);
-            let mut command = pipeline.command("XPENDING");
-            command.arg(changes).arg(GROUP).arg("-").arg("+").arg_u64(count);
-        }
-        Read::New { block } => {
-            // To Redis, zero means for ever.
-            if !block.is_zero() {
-                command.arg("BLOCK").arg_u64(milliseconds(&block).max(1));
-            }
-            command.arg("STREAMS").arg(changes).arg(">");
-        }
+/// Reads delivered entries anew, together with who holds each and how often it was delivered.
+pub(super) fn read_pending(pipeline: &mut Pipeline, keys: &ShardKeys, count: usize) {
+    let mut command = read(pipeline, count);
+    command.arg("STREAMS").arg(keys.changes.as_bytes()).arg("0");
+    drop(command);
+    pending(pipeline, keys, count);
+}
+
+/// Reads entries that were never delivered.
+pub(super) fn read_new(pipeline: &mut Pipeline, keys: &ShardKeys, block: Duration, count: usize) {
+    let mut command = read(pipeline, count);
+    // To Redis, zero means for ever.
+    if !block.is_zero() {
+        command.arg("BLOCK").arg_u64(milliseconds(&block).max(1));
     }
+    command.arg("STREAMS").arg(keys.changes.as_bytes()).arg(">");
+}
+
+fn read(pipeline: &mut Pipeline, count: usize) -> Command<'_> {
+    let mut command = pipeline.command("XREADGROUP");
+    command.arg("GROUP").arg(GROUP).arg(CONSUMER).arg("COUNT").arg_u64(count as u64);
+    command
+}
+
+/// Lists delivered entries without reading them.
+pub(super) fn pending(pipeline: &mut Pipeline, keys: &ShardKeys, count: usize) {
+    let mut command = pipeline.command("XPENDING");
+    command.arg(keys.changes.as_bytes()).arg(GROUP).arg("-").arg("+").arg_u64(count as u64);
 }
 
 /// Makes entries the owner's that somebody read from the workers' group under another name.

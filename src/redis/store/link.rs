@@ -69,7 +69,7 @@ impl RedisLink {
 
     async fn read_pending(&mut self, count: usize) -> Result<Vec<Entry>, store::Error> {
         loop {
-            encode::read(&mut self.pipeline, &self.keys, Read::Pending, count);
+            encode::read_pending(&mut self.pipeline, &self.keys, count);
             let mut replies = self.request("read", self.reply_timeout()).await?.into_iter();
             let mut next = || replies.next().unwrap_or(Reply::Null);
             let read = read::entries(next()).and_then(|entries| Ok((entries, read::pending(&next())?)));
@@ -84,6 +84,13 @@ impl RedisLink {
             let claimed = self.request("claim", self.reply_timeout()).await?.pop().unwrap_or(Reply::Null);
             claimed.checked().map_err(|error| self.failed("claim", &error))?;
         }
+    }
+
+    async fn read_head(&mut self) -> Result<Vec<Entry>, store::Error> {
+        encode::pending(&mut self.pipeline, &self.keys, 1);
+        let reply = self.request("head", self.reply_timeout()).await?.pop().unwrap_or(Reply::Null);
+        let rows = read::pending(&reply).map_err(|error| self.failed("head", &error))?;
+        Ok(rows.into_iter().map(|row| row.unread()).collect())
     }
 
     /// After an answer that leaves open what happened, nothing more is said on this link.
@@ -118,8 +125,9 @@ impl ShardLink for RedisLink {
     async fn read(&mut self, which: Read, count: usize) -> Result<Vec<Entry>, store::Error> {
         match which {
             Read::Pending => self.read_pending(count).await,
+            Read::Head => self.read_head().await,
             Read::New { block } => {
-                encode::read(&mut self.pipeline, &self.keys, which, count);
+                encode::read_new(&mut self.pipeline, &self.keys, block, count);
                 // An earlier deadline would leave an entry that comes late with nobody.
                 let mut replies = self.request("read", block + self.reply_timeout()).await?;
                 let entries = read::entries(replies.pop().unwrap_or(Reply::Null));

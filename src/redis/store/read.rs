@@ -26,6 +26,13 @@ pub(super) struct Pending {
     deliveries: u64,
 }
 
+impl Pending {
+    /// The entry as far as it is known without its fields.
+    pub fn unread(self) -> Entry {
+        Entry { id: self.id, fields: None, deliveries: self.deliveries.max(1) }
+    }
+}
+
 pub(super) fn pending(reply: &Reply) -> Result<Vec<Pending>, Error> {
     let row = |row: &Reply| {
         let row = row.as_array()?;

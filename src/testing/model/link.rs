@@ -166,6 +166,11 @@ impl ShardLink for ModelLink {
         let entries = match which {
             Read::Pending if self.sabotaged(Sabotage::Drain) => self.request(false, |_| Ok(Vec::new())).await?,
             Read::Pending => self.request(false, move |server| server.read_pending(count)).await?,
+            Read::Head => {
+                let mut head = self.request(false, |server| server.read_pending(1)).await?;
+                head.iter_mut().for_each(|entry| entry.fields = None);
+                head
+            }
             Read::New { block } => match self.request(false, move |server| server.read_new(count, block)).await? {
                 Delivery::Now(entries) => entries,
                 Delivery::Blocked(number, reply) => self.wait(number, reply, block).await?,
