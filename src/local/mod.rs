@@ -7,6 +7,7 @@ mod nodes;
 mod ports;
 mod server;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -18,7 +19,7 @@ use tokio::process::Command;
 
 pub use nodes::Nodes;
 pub use ports::Ports;
-use server::{Server, Tether};
+use server::{Place, Server, Tether};
 
 /// Three primaries and three replicas; node n + 3 replicates node n until a failover.
 pub const NODES: usize = 6;
@@ -42,6 +43,8 @@ pub struct Options {
     pub server: Option<PathBuf>,
     /// Whose end ends the cluster.
     pub lifetime: Lifetime,
+    /// Variables for the environment of single nodes, by index.
+    pub environment: BTreeMap<usize, BTreeMap<String, String>>,
 }
 
 /// The process whose end, by whatever cause, ends the cluster.
@@ -117,7 +120,9 @@ impl LocalCluster {
         for (index, (_, port)) in cluster.nodes.nodes().into_iter().enumerate() {
             let folder = cluster.folder.join((index + 1).to_string());
             server::write_conf(&folder, port, &options).map_err(doing("a node's configuration cannot be written"))?;
-            let server = Server::start(&binary, folder, port, &tether)
+            let environment = options.environment.get(&index).cloned().unwrap_or_default();
+            let place = Place { folder, port, environment };
+            let server = Server::start(&binary, place, &tether)
                 .map_err(doing(format!("the server on port {port} cannot be started")))?;
             cluster.servers.push(server);
         }

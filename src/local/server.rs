@@ -1,5 +1,6 @@
 //! One server process, tethered: it ends when the process it is tethered to ends, even by SIGKILL.
 
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
@@ -68,11 +69,18 @@ impl Tether {
     }
 }
 
+/// Where a server keeps its data, where it listens, and what its environment has beside this process's.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub folder: PathBuf,
+    pub port: u16,
+    pub environment: BTreeMap<String, String>,
+}
+
 /// A server with its folder; it may be running or killed.
 #[derive(Debug)]
 pub(super) struct Server {
-    folder: PathBuf,
-    port: u16,
+    place: Place,
     shell: Child,
     answers: BufReader<ChildStdout>,
     /// While it runs.
@@ -80,14 +88,15 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn start(binary: &Path, folder: PathBuf, port: u16, tether: &Tether) -> io::Result<Server> {
+    pub(super) fn start(binary: &Path, place: Place, tether: &Tether) -> io::Result<Server> {
         let input = match tether {
             Tether::Own => Stdio::piped(),
             Tether::Keeper(pipe) => Stdio::from(pipe.try_clone()?),
         };
-        let mut shell = shell(TETHER, input, Stdio::piped()).arg(binary).arg(&folder).spawn()?;
+        let mut shell = shell(TETHER, input, Stdio::piped());
+        let mut shell = shell.arg(binary).arg(&place.folder).envs(&place.environment).spawn()?;
         let output = shell.stdout.take().ok_or_else(|| io::Error::other("the tether has no output"))?;
-        let mut server = Server { folder, port, shell, answers: BufReader::new(output), server: None };
+        let mut server = Server { place, shell, answers: BufReader::new(output), server: None };
         server.server = Some(server.process_id()?);
         Ok(server)
     }
@@ -98,7 +107,7 @@ impl Server {
     }
 
     pub(super) fn port(&self) -> u16 {
-        self.port
+        self.place.port
     }
 
     pub(super) fn kill(&mut self) -> io::Result<()> {
@@ -141,7 +150,7 @@ impl Server {
 
     /// The last lines of the log, for an error message.
     pub(super) fn log_tail(&self) -> String {
-        let log = fs::read_to_string(self.folder.join("redis.log")).unwrap_or_default();
+        let log = fs::read_to_string(self.place.folder.join("redis.log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(3)..].join(" | ")
     }

@@ -4,5 +4,6 @@
 mod failover;
 mod faults;
 mod fence;
+mod skew;
 mod subscriber;
 mod workers;

@@ -12,7 +12,7 @@ use heyday::testing::generate::{Generator, Settings};
 
 use crate::support::cluster::{shared_cluster, unique_prefix};
 use crate::support::eventually;
-use crate::support::scene::{Inline, Listener, Load, Plan, Scene, Snapshot};
+use crate::support::scene::{Inline, Listener, Load, Plan, Scene, Snapshot, undisturbed};
 
 const WAIT: Duration = Duration::from_secs(60);
 
@@ -104,14 +104,14 @@ async fn a_worker_told_to_stop_hands_over_under_load_and_nobody_else_notices() {
     let scene = Scene::begin_with(&shared_cluster().await, &unique_prefix(), 16, &settings).await;
     let mut workers = scene.workers();
     let (leaving, staying) = (workers.start(), workers.start());
-    shared_between(&scene, &[&workers.name(leaving), &workers.name(staying)]).await;
+    scene.shared_between(&[&workers.name(leaving), &workers.name(staying)], WAIT).await;
     let load = Load::start(&scene, Plan { seed: 3, writers: 2, users: 500, changes: 100_000, pace: Some(1000) });
     load.goes_on(500).await;
-    let before = standing(&scene).await;
+    let before = scene.standing().await;
 
     assert_eq!(workers.stop(leaving).await.code(), Some(0), "told to stop, a worker drains and exits in peace");
     scene.owned_by(&workers.name(staying), Duration::from_secs(3)).await;
-    let after = standing(&scene).await;
+    let after = scene.standing().await;
     undisturbed(&before, &after);
 
     load.goes_on(500).await;
@@ -129,56 +129,28 @@ async fn workers_that_join_and_leave_take_only_their_share() {
     let first = workers.start();
     scene.owned_by(&workers.name(first), WAIT).await;
     let load = Load::start(&scene, Plan { seed: 4, writers: 2, users: 500, changes: 100_000, pace: Some(600) });
-    let alone = standing(&scene).await;
+    let alone = scene.standing().await;
 
     let second = workers.start();
     let (first, second_name) = (workers.name(first), workers.name(second));
-    shared_between(&scene, &[&first, &second_name]).await;
-    let two = standing(&scene).await;
+    scene.shared_between(&[&first, &second_name], WAIT).await;
+    let two = scene.standing().await;
     undisturbed(&alone, &two);
 
     let third = workers.start();
     let third_name = workers.name(third);
-    shared_between(&scene, &[&first, &second_name, &third_name]).await;
-    let three = standing(&scene).await;
+    scene.shared_between(&[&first, &second_name, &third_name], WAIT).await;
+    let three = scene.standing().await;
     undisturbed(&two, &three);
 
     assert_eq!(workers.stop(third).await.code(), Some(0));
-    shared_between(&scene, &[&first, &second_name]).await;
-    undisturbed(&three, &standing(&scene).await);
+    scene.shared_between(&[&first, &second_name], WAIT).await;
+    undisturbed(&three, &scene.standing().await);
 
     let written = load.stop().await;
     scene.settle(WAIT).await;
     let snapshot = scene.prove().await;
     scene.prove_written(&snapshot, &written, true);
-}
-
-/// Waits until these workers, and nobody else, own all shards, with at most one shard between the largest share and the
-/// smallest.
-async fn shared_between(scene: &Scene, workers: &[&str]) {
-    eventually(WAIT, &format!("the shards were shared fairly by {workers:?}"), async || {
-        let owners = scene.owners().await?;
-        let count = |worker: &&&str| owners.iter().flatten().filter(|owner| owner.starts_with(**worker)).count();
-        let shares: Vec<usize> = workers.iter().map(|worker| count(&worker)).collect();
-        let (least, most) = (shares.iter().min()?, shares.iter().max()?);
-        (shares.iter().sum::<usize>() == owners.len() && most - least <= 1).then_some(())
-    })
-    .await;
-}
-
-/// Owner and generation of each shard.
-async fn standing(scene: &Scene) -> Vec<(Option<String>, u64)> {
-    let owners = scene.owners().await.expect("a cluster that answers");
-    owners.into_iter().zip(scene.generations().await.expect("a cluster that answers")).collect()
-}
-
-/// A shard whose owner is the same was never interrupted: its generation is the same too.
-fn undisturbed(before: &[(Option<String>, u64)], after: &[(Option<String>, u64)]) {
-    let kept: Vec<_> = before.iter().zip(after).filter(|(before, after)| before.0 == after.0).collect();
-    assert!(!kept.is_empty(), "every shard went to another worker: {after:?}");
-    for (before, after) in kept {
-        assert_eq!(before, after, "a shard was interrupted although its owner stayed");
-    }
 }
 
 #[tokio::test]

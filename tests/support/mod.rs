@@ -5,6 +5,7 @@ pub mod process;
 pub mod proxy;
 pub mod scene;
 pub mod single;
+pub mod skew;
 
 use std::time::{Duration, Instant};
 

@@ -8,6 +8,7 @@ mod nodes;
 mod proof;
 mod settle;
 mod snapshot;
+mod standing;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ pub use load::{Load, Plan, Written};
 pub use nodes::{calls, crash, fail_over, move_slot};
 pub use proof::Earlier;
 pub use snapshot::Snapshot;
+pub use standing::undisturbed;
 pub use workers::Workers;
 
 /// Longest wait for one node's answer to one of the test's own questions.

@@ -1,5 +1,6 @@
 //! Worker processes: the built binary, killed, frozen and told to stop. None outlives its test, however that ends.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -29,6 +30,8 @@ pub struct Workers {
 
 struct Worker {
     log: PathBuf,
+    /// What its environment has beside the settings.
+    environment: BTreeMap<String, String>,
     running: Option<Running>,
 }
 
@@ -46,8 +49,13 @@ impl Workers {
 
     /// Starts one more and answers its number.
     pub fn start(&mut self) -> usize {
+        self.start_with(BTreeMap::new())
+    }
+
+    /// The same with further variables in its environment, also when it is started again.
+    pub fn start_with(&mut self, environment: BTreeMap<String, String>) -> usize {
         let log = self.logs.path().join(format!("worker-{}.log", self.workers.len()));
-        self.workers.push(Worker { log, running: None });
+        self.workers.push(Worker { log, environment, running: None });
         self.restart(self.workers.len() - 1);
         self.workers.len() - 1
     }
@@ -58,7 +66,7 @@ impl Workers {
         assert!(worker.running.is_none(), "worker {number} is still running");
         let log = File::options().create(true).append(true).open(&worker.log).expect("a log file");
         let mut command = super::heyday(&self.settings, &["worker"]);
-        command.env("HEYDAY_WORKER__NAME", format!("w{number}"));
+        command.env("HEYDAY_WORKER__NAME", format!("w{number}")).envs(&worker.environment);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0);
         let process = command.spawn().expect("the binary was built for this test");
         let mut tether = Command::new("sh");
