@@ -49,7 +49,7 @@ pub const REGISTRY: &[Row] = &[
     row(
         "state:{t}",
         "HASH",
-        "`generation`, `last` (commit id), `applied` (entry id), `applied_at` (Unix ms), counters",
+        "`generation`, `last` (commit id), `applied` (entry id), `applied_at` (Unix ms), counters; the last `owner`, `owned_at`, `released_at`, `moves`",
         "for ever",
         false,
     ),

@@ -23,8 +23,33 @@ pub struct Error {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// The lease is this worker's, with a new generation, which the state carries.
-    Mine(ShardState),
+    Mine(ShardState, Cause),
     Held(WorkerId),
+}
+
+/// Why a lease was there to be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Nobody is known to have owned the shard.
+    First,
+    /// Its last owner gave it up in order.
+    Released,
+    /// The lease of its last owner ran out: it died, stalled or was cut off.
+    Expired,
+    /// The taker owned it before and nobody since.
+    Same,
+}
+
+impl Cause {
+    /// For counting and for logs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::First => "first",
+            Cause::Released => "released",
+            Cause::Expired => "expired",
+            Cause::Same => "same",
+        }
+    }
 }
 
 /// Which entries to read.
@@ -88,7 +113,16 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// The holders of these shards' leases; an error for a shard whose node does not answer.
     fn holders(&self, shards: &[Shard]) -> impl Future<Output = Vec<Result<Option<WorkerId>, Error>>> + Send;
 
-    /// Gives the lease up if it is this worker's. Safe to call twice and from beside the link.
+    /// Makes these leases last no longer than `ttl`, each as long as it is still this holder's; answers which lasted longer.
+    /// Works when memory is full.
+    fn shorten(
+        &self,
+        leases: &[(Shard, WorkerId)],
+        ttl: Duration,
+    ) -> impl Future<Output = Vec<Result<bool, Error>>> + Send;
+
+    /// Gives the lease up if it is this worker's, and notes that this was done in order. Safe to call twice and from beside
+    /// the link. Works when memory is full.
     fn release(&self, shard: Shard, worker: &WorkerId) -> impl Future<Output = Result<bool, Error>> + Send;
 }
 

@@ -52,6 +52,10 @@ struct ShardRow {
     tag: String,
     node: Option<String>,
     owner: Option<String>,
+    /// For how long.
+    owned_ms: Option<u64>,
+    /// From one worker to another.
+    moves: Option<u64>,
     generation: Option<u64>,
     unread: Option<u64>,
     pending: Option<u64>,
@@ -159,6 +163,8 @@ impl ShardRow {
             tag: layout.tag(status.shard).to_owned(),
             node: status.node.as_ref().map(ToString::to_string),
             owner: figures.and_then(|figures| figures.owner.clone()),
+            owned_ms: figures.and_then(|figures| figures.owned_for).map(milliseconds),
+            moves: figures.map(|figures| figures.moves),
             generation: figures.map(|figures| figures.generation),
             unread: backlog.map(|backlog| backlog.unread),
             pending: backlog.map(|backlog| backlog.pending),
@@ -209,7 +215,7 @@ fn print(answer: &Answer, detailed: bool) -> std::io::Result<()> {
 /// Tag and positions are for whoever looks closely: with them a line is wider than most terminals.
 fn print_shards(rows: &[&ShardRow], detailed: bool) -> std::io::Result<()> {
     let headings = ["shard", "node", "owner", "unread", "pending", "oldest", "dead"];
-    let details: &[&str] = if detailed { &["tag", "generation", "applied", "last"] } else { &[] };
+    let details: &[&str] = if detailed { &["since", "moves", "tag", "generation", "applied", "last"] } else { &[] };
     let mut table = output::table(&[&headings, details].concat());
     for row in rows {
         let mut cells = vec![
@@ -223,7 +229,8 @@ fn print_shards(rows: &[&ShardRow], detailed: bool) -> std::io::Result<()> {
         ];
         if detailed {
             let positions = [shown(row.generation), shown(row.applied.as_ref()), shown(row.last.as_ref())];
-            cells.extend([row.tag.clone()].into_iter().chain(positions));
+            let since = row.owned_ms.map(|owned| format!("{} ago", output::age(owned)));
+            cells.extend([shown(since), shown(row.moves), row.tag.clone()].into_iter().chain(positions));
         }
         table.add_row(cells);
     }
@@ -274,6 +281,8 @@ mod tests {
         let layout = Layout::new(2).unwrap();
         let figures = ShardFigures {
             owner: Some("left-1-0".to_owned()),
+            owned_for: Some(Duration::from_millis(65_000)),
+            moves: 4,
             generation: 1_700_000_000_000,
             last: CommitId::new(1_700_000_000_000, 7),
             applied: EntryId::new(1_700_000_000_005, 2),

@@ -48,7 +48,7 @@ struct Handles {
     dead_letters_written: Family<OfReason, Counter>,
     links_open: Gauge,
     links_opened: Counter,
-    takeovers: Counter,
+    takeovers: Family<OfCause, Counter>,
     fenced: Counter,
     backpressure: Gauge,
     trimmed: Counter,
@@ -117,6 +117,11 @@ struct OfReason {
     reason: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfCause {
+    cause: &'static str,
+}
+
 /// From half a millisecond to half a minute.
 #[derive(Debug)]
 struct ByTime(Histogram);
@@ -154,9 +159,9 @@ impl Metrics {
         }
     }
 
-    /// A shard was taken that had an owner before, however that one went.
-    pub fn taken_over(&self) {
-        self.handles.takeovers.inc();
+    /// A shard was taken that was not this worker's; `cause` says why it was free.
+    pub fn taken_over(&self, cause: &'static str) {
+        self.handles.takeovers.get_or_create(&OfCause { cause }).inc();
     }
 
     /// A shard was dropped because somebody else owns it.

@@ -43,7 +43,7 @@ pub const METRICS: [Metric; 18] = [
     row("heyday_dead_letters_written_total", Counter, "entries", Some("reason"), "Changes that became dead letters"),
     row("heyday_links_open", Gauge, "links", None, "Links to Redis that are open"),
     row("heyday_links_opened_total", Counter, "links", None, "Links to Redis that were opened"),
-    row("heyday_takeovers_total", Counter, "shards", None, "Shards taken that an earlier owner had served"),
+    row("heyday_takeovers_total", Counter, "shards", Some("cause"), "Shards taken, by why they were free: first, released or expired"),
     row("heyday_fenced_total", Counter, "shards", None, "Shards dropped because another worker owns them"),
     row("heyday_backpressure", Gauge, "shards", None, "Owned shards that have paused because memory is full"),
     row("heyday_trimmed_total", Counter, "entries", None, "Entries trimmed from change streams"),

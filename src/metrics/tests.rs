@@ -33,6 +33,7 @@ fn text_shows_every_metric_of_the_table_with_its_type_and_help() {
     shard.backlog(Backlog { changes: 3, oldest: Duration::from_millis(1500), dead_letters: 2 });
     metrics.committed(&batch());
     metrics.retried("timeout");
+    metrics.taken_over("expired");
     let text = metrics.encode();
 
     let described = |word: &str| -> BTreeMap<String, String> {

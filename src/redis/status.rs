@@ -47,6 +47,10 @@ pub struct ShardStatus {
 pub struct ShardFigures {
     /// The holder of the lease.
     pub owner: Option<String>,
+    /// For how long the shard has been its owner's, by server time; none where nobody owns it.
+    pub owned_for: Option<Duration>,
+    /// How often the shard went from one worker to another.
+    pub moves: u64,
     pub generation: u64,
     pub last: CommitId,
     pub applied: EntryId,
@@ -210,7 +214,7 @@ const FIRST_LOOK: usize = 5;
 fn first_look(keys: &ShardKeys) -> [Pipeline; FIRST_LOOK] {
     [
         command(&["GET", keys.lease.as_str()]),
-        command(&["HMGET", keys.state.as_str(), "generation", "last", "applied"]),
+        command(&["HMGET", keys.state.as_str(), "generation", "last", "applied", "owned_at", "moves"]),
         command(&["XINFO", "GROUPS", keys.changes.as_str()]),
         command(&["XLEN", keys.dead_letters.as_str()]),
         command(&["XLEN", keys.changes.as_str()]),
@@ -220,6 +224,8 @@ fn first_look(keys: &ShardKeys) -> [Pipeline; FIRST_LOOK] {
 /// What the first look at a shard finds.
 struct First {
     figures: ShardFigures,
+    /// Unix milliseconds; 0 where nobody ever owned the shard.
+    owned_at: u64,
     group: Option<Group>,
     /// Entries in the stream, read or not.
     length: u64,
@@ -240,17 +246,20 @@ impl First {
             return Err(Error::protocol("an answer to each command", "fewer"));
         };
         let owner = lease.as_bytes_or_null()?.map(|owner| String::from_utf8_lossy(owner).into_owned());
-        let [generation, last, applied] = state.as_array()? else {
-            return Err(Error::protocol("three fields", "another number"));
+        let [generation, last, applied, owned_at, moves] = state.as_array()? else {
+            return Err(Error::protocol("five fields", "another number"));
         };
+        let number = |reply: &Reply| if reply.is_null() { Ok(0) } else { reply.as_u64() };
         let figures = ShardFigures {
             owner,
-            generation: if generation.is_null() { 0 } else { generation.as_u64()? },
+            owned_for: None,
+            moves: number(moves)?,
+            generation: number(generation)?,
             last: position(last)?.unwrap_or(CommitId::ZERO),
             applied: position(applied)?.unwrap_or(EntryId::ZERO),
             backlog: Backlog { dead_letters: dead.as_u64()?, ..Backlog::default() },
         };
-        Ok(First { figures, group: Group::read(groups)?, length: length.as_u64()? })
+        Ok(First { figures, owned_at: number(owned_at)?, group: Group::read(groups)?, length: length.as_u64()? })
     }
 
     /// One entry tells whether anything waits, and since when; more are only needed to count.
@@ -263,6 +272,9 @@ impl First {
 
     fn figures(mut self, behind: &Reply, now: u64) -> Result<ShardFigures, Error> {
         let ids = behind.as_array()?.iter().map(entry_id).collect::<Result<Vec<_>, _>>()?;
+        if self.figures.owner.is_some() {
+            self.figures.owned_for = Some(Duration::from_millis(now.saturating_sub(self.owned_at)));
+        }
         let backlog = &mut self.figures.backlog;
         backlog.oldest_milliseconds = ids.first().map(|first| now.saturating_sub(first.milliseconds));
         backlog.pending = self.group.map_or(0, |group| group.pending);

@@ -143,6 +143,15 @@ fn fitting(entries: &[Entry], bytes_max: usize) -> usize {
 
 /// The generation is the fence; the last commit is the proof that what this owner remembers is what is stored.
 fn check_fence<S: Store>(session: &Session<S::Link>, owner: &Owner<S>, loaded: &Loaded) -> Result<(), Interrupt> {
+    // Every owner has a generation: nobody took the shard, its state is gone, as after FLUSHALL. Whoever takes it up
+    // again first goes on.
+    if loaded.generation == 0 {
+        return Err(Interrupt::Broken(store::Error {
+            disposition: Disposition::Retry,
+            reason: "state_lost",
+            message: "the shard's state is gone, as after FLUSHALL or a lost key".to_owned(),
+        }));
+    }
     if loaded.generation != session.state.generation {
         owner.context.metrics.fenced();
         return Err(Interrupt::Ended(Ended::Fenced));

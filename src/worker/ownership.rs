@@ -22,6 +22,8 @@ pub(super) struct Ownership<S: Store> {
     resting: BTreeMap<Shard, Instant>,
     /// Why shards could not be served when they were tried last.
     failed: BTreeMap<Shard, &'static str>,
+    /// Leases of workers that are not among the living, and when it was seen to that they last no longer than a lease.
+    orphans: BTreeMap<Shard, (WorkerId, Instant)>,
     living: Vec<WorkerId>,
     registered: bool,
     refreshed_at: Option<Instant>,
@@ -52,6 +54,7 @@ impl<S: Store> Ownership<S> {
             held: BTreeMap::new(),
             resting: BTreeMap::new(),
             failed: BTreeMap::new(),
+            orphans: BTreeMap::new(),
             living: Vec::new(),
             registered: false,
             refreshed_at: None,
@@ -197,13 +200,44 @@ impl<S: Store> Ownership<S> {
         let holders = self.context.store.holders(&order).await;
         // A lease of this very worker that no task stands behind is as good as free.
         let mine = &self.context.options.worker;
-        let free = order.into_iter().zip(holders).filter_map(|(shard, holder)| match holder {
-            Ok(None) => Some(shard),
-            Ok(Some(holder)) if holder == *mine => Some(shard),
-            Ok(Some(_)) | Err(_) => None,
-        });
-        for shard in free.take(wanted).collect::<Vec<_>>() {
+        let (mut free, mut orphans) = (Vec::new(), Vec::new());
+        for (shard, holder) in order.into_iter().zip(holders) {
+            match holder {
+                Ok(None) => free.push(shard),
+                Ok(Some(holder)) if holder == *mine => free.push(shard),
+                Ok(Some(holder)) if !self.living.contains(&holder) => orphans.push((shard, holder)),
+                Ok(Some(_)) | Err(_) => {}
+            }
+        }
+        for shard in free.into_iter().take(wanted) {
             self.spawn(shard);
+        }
+        self.shorten(orphans).await;
+    }
+
+    /// Whoever is not among the living renews no lease. One that lasts longer than a lease, because a failover went to a
+    /// server whose clock is behind or because somebody planted it, is made to run out in time.
+    async fn shorten(&mut self, leases: Vec<(Shard, WorkerId)>) {
+        let ttl = self.context.options.lease_ttl;
+        let seen_to = |orphans: &BTreeMap<_, (_, Instant)>, (shard, holder): &(Shard, WorkerId)| {
+            orphans.get(shard).is_some_and(|(known, at)| known == holder && at.elapsed() < ttl)
+        };
+        self.orphans.retain(|shard, (known, _)| leases.iter().any(|(at, holder)| at == shard && holder == known));
+        let new: Vec<_> = leases.into_iter().filter(|lease| !seen_to(&self.orphans, lease)).collect();
+        if new.is_empty() {
+            return;
+        }
+        let answers = self.context.store.shorten(&new, ttl).await;
+        for ((shard, holder), answer) in new.into_iter().zip(answers) {
+            match answer {
+                Ok(long) => {
+                    if long {
+                        warn!(shard = shard.0, %holder, "the lease of a worker that is gone would have lasted too long");
+                    }
+                    self.orphans.insert(shard, (holder, Instant::now()));
+                }
+                Err(error) => debug!(shard = shard.0, "lease of a worker that is gone: {error}"),
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::Context;
 use super::backoff::Backoff;
@@ -16,7 +16,7 @@ use crate::lease::WorkerId;
 use crate::metrics::{OwnedShard, Presence};
 use crate::position::CommitId;
 use crate::shard::Shard;
-use crate::store::{self, ShardLink, Store, Taken};
+use crate::store::{self, Cause, ShardLink, Store, Taken};
 
 /// Why a shard's task ended.
 #[derive(Debug)]
@@ -129,15 +129,16 @@ impl<S: Store> Owner<S> {
         let mut link = self.context.store.connect(self.keys.shard).await?;
         let presence = self.context.metrics.link_opened();
         let taken_at = Instant::now();
-        let state = match link.take(&options.worker, options.lease_ttl).await? {
-            Taken::Mine(state) => state,
+        let (state, cause) = match link.take(&options.worker, options.lease_ttl).await? {
+            Taken::Mine(state, cause) => (state, cause),
             Taken::Held(worker) => return Err(Interrupt::Ended(Ended::Held(worker))),
         };
         if self.owned.is_none() {
             self.owned = Some(self.context.metrics.shard_owned(self.keys.shard.0.into()));
-            if state.last.generation > 0 {
-                self.context.metrics.taken_over();
-            }
+        }
+        if cause != Cause::Same {
+            self.context.metrics.taken_over(cause.name());
+            debug!(shard = self.keys.shard.0, cause = cause.name(), "shard taken");
         }
         Ok(Session::new(link, presence, state, taken_at))
     }

@@ -123,7 +123,9 @@ fn choose(random: &mut SmallRng, generator: &mut Generator) -> Operation {
         130..150 => Operation::Settle(worker, Read::Pending, count),
         150..160 => Operation::Settle(worker, Read::New { block: side::block(0) }, count),
         160..164 => Operation::Renew(worker),
-        164..168 => Operation::Release(worker),
+        164..167 => Operation::Release(worker),
+        // Longer or shorter than a lease lasts, and never so short that one runs out.
+        167..168 => Operation::Shorten(worker, side::TTL * [1, 3][count % 2] / 2),
         168..172 => Operation::Trim(worker),
         172..176 => Operation::Backlog(worker),
         176..180 => Operation::Holders,

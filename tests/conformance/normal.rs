@@ -86,7 +86,7 @@ impl Normal {
         let value = match name.as_str() {
             "generation" => self.generation(value.parse().expect("a generation")).to_string(),
             "last" => self.commit(value.parse().expect("a commit id")).to_string(),
-            "applied_at" => String::new(),
+            "applied_at" | "owned_at" | "released_at" => String::new(),
             _ => value,
         };
         (name, value)

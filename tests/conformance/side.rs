@@ -16,7 +16,7 @@ use super::normal::Normal;
 
 pub const WORKERS: usize = 2;
 /// Nothing runs out by itself while operations are compared.
-const TTL: Duration = Duration::from_secs(600);
+pub const TTL: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
 pub enum Operation {
@@ -24,6 +24,8 @@ pub enum Operation {
     Take(usize),
     Renew(usize),
     Release(usize),
+    /// One worker makes the other's lease last no longer than this.
+    Shorten(usize, Duration),
     Read(usize, Read, usize),
     Load(usize),
     Commit(usize),
@@ -110,6 +112,10 @@ impl<G: Ground> Side<G> {
                 answer(player.link.renew(&player.name, TTL).await)
             }
             Operation::Release(at) => answer(self.ground.store().release(SHARD, &self.players[*at].name).await),
+            Operation::Shorten(at, ttl) => {
+                let leases = [(SHARD, self.players[*at].name.clone())];
+                answer(self.ground.store().shorten(&leases, *ttl).await.remove(0))
+            }
             Operation::Trim(at) => {
                 self.ground.pass_millisecond().await;
                 answer(self.players[*at].link.trim(Duration::ZERO).await)
@@ -177,9 +183,9 @@ impl<G: Ground> Side<G> {
         let player = &mut self.players[at];
         let taken = player.link.take(&player.name, TTL).await;
         answer(taken.map(|taken| match taken {
-            Taken::Mine(state) => {
+            Taken::Mine(state, cause) => {
                 player.state = state;
-                format!("mine {:?}", self.normal.state(&state))
+                format!("mine, {}: {:?}", cause.name(), self.normal.state(&state))
             }
             Taken::Held(holder) => format!("held by {holder}"),
         }))

@@ -166,3 +166,29 @@ async fn a_shard_that_waits_tells_how_long_its_changes_wait() {
         |scene: &Scene| scene.metric("heyday_shard_oldest_seconds{shard=\"0\"} ").is_some_and(|age| age > 20.0);
     scene.within(Duration::from_secs(50), "the age of the oldest change rises", waited).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_nobody_that_would_last_for_ever_lasts_one_lease() {
+    let scene = Scene::new();
+    let keys = scene.model.keys().shard(scene.model.layout(), SHARD);
+    scene.model.plant(SHARD, &keys.lease, "somebody");
+    let _worker = scene.start();
+    let longest = scene.options.lease_ttl + Duration::from_secs(1);
+    scene.within(longest, "the shard is served", |scene| scene.metrics.shards_owned() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_state_that_is_lost_is_no_takeover() {
+    let scene = Scene::new();
+    let keys = scene.model.keys().shard(scene.model.layout(), SHARD);
+    let _worker = scene.start();
+    scene.add("sound", 1);
+    scene.until("the entry is settled", |scene| scene.model.unsettled(SHARD).is_empty()).await;
+    scene.model.delete(SHARD, &keys.state);
+    scene.add("sound", 2);
+    let settled = |scene: &Scene| scene.model.unsettled(SHARD).is_empty();
+    scene.within(Duration::from_secs(1), "the next entry is settled", settled).await;
+    assert_eq!(scene.metric("heyday_retries_total{reason=\"state_lost\"} "), Some(1.0));
+    assert_eq!(scene.metric("heyday_fenced_total "), Some(0.0));
+    assert_eq!(scene.metric("heyday_takeovers_total{cause=\"first\"} "), Some(2.0));
+}

@@ -1,7 +1,8 @@
 #!lua
 -- KEYS  1 lease  2 state  3 changes  4 log  5 users  6 producers  7 dead letters
 -- ARGV  1 worker  2 time to live of the lease (ms)  3 group
--- Answers {'held', worker}, {'foreign', what is wrong} or {'mine', generation, last, applied, entries, dead, skipped}.
+-- Answers {'held', worker}, {'foreign', what is wrong} or {'mine', cause, generation, last, applied, entries, dead, skipped}.
+-- The cause is why the lease was free: first, released, expired or same, as `store::Cause` has them.
 -- Everything is looked at before anything is written, since a script is not rolled back.
 
 local KINDS = {'string', 'hash', 'stream', 'stream', 'zset', 'hash', 'stream'}
@@ -60,6 +61,23 @@ if generation > EXACT_MAX then
     return {'foreign', KEYS[2] .. ' or ' .. KEYS[4] .. ': generation beyond ' .. string.format('%.0f', EXACT_MAX)}
 end
 
+local former = redis.call('HGET', KEYS[2], 'owner')
+local moves = tonumber(redis.call('HGET', KEYS[2], 'moves') or '0')
+if not moves then
+    return {'foreign', KEYS[2] .. ': moves is not a number'}
+end
+local cause = 'expired'
+if not former then
+    cause = 'first'
+elseif redis.call('HEXISTS', KEYS[2], 'released_at') == 1 then
+    cause = 'released'
+elseif former == ARGV[1] then
+    cause = 'same'
+end
+if former and former ~= ARGV[1] then
+    moves = moves + 1
+end
+
 local applied = redis.call('HGET', KEYS[2], 'applied') or '0-0'
 local applied_major, applied_minor = parts(applied)
 if not applied_major then
@@ -77,5 +95,10 @@ if major < applied_major or (major == applied_major and minor < applied_minor) t
 end
 
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-redis.call('HSET', KEYS[2], 'generation', string.format('%.0f', generation))
-return {'mine', unpack(redis.call('HMGET', KEYS[2], 'generation', 'last', 'applied', 'entries', 'dead', 'skipped'))}
+redis.call('HSET', KEYS[2], 'generation', string.format('%.0f', generation), 'owner', ARGV[1],
+    'moves', string.format('%.0f', moves))
+if cause ~= 'same' then
+    redis.call('HSET', KEYS[2], 'owned_at', string.format('%.0f', now))
+    redis.call('HDEL', KEYS[2], 'released_at')
+end
+return {'mine', cause, unpack(redis.call('HMGET', KEYS[2], 'generation', 'last', 'applied', 'entries', 'dead', 'skipped'))}

@@ -4,6 +4,7 @@
 mod commit;
 mod encode;
 mod failure;
+mod leases;
 mod link;
 mod load;
 mod nodes;
@@ -15,21 +16,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
-
 use super::{ConnectOptions, Error, Link, Node, Pipeline, Reply, Topology};
 use crate::key::{Key, Keys, ShardKeys};
 use crate::lease::WorkerId;
 use crate::shard::{Layout, Shard};
 use crate::store::{self, Store};
-use crate::task;
 use nodes::NodeLinks;
-use scripts::{By, HEARTBEAT, RELEASE, Script};
+use scripts::{By, HEARTBEAT, RELEASE, SHORTEN, Script};
 
 pub use link::RedisLink;
-
-/// How long the answers of other nodes wait for one that is silent. Its shards are asked for again with the next round.
-const HOLDERS_WAIT: Duration = Duration::from_millis(500);
 
 /// Shards on a Redis Cluster. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -73,23 +68,23 @@ impl RedisStore {
         }
     }
 
-    /// The same for a script of one key.
+    /// The same for a script; its keys are all in one slot.
     async fn run(
         &self,
         asked: &'static str,
         script: &Script,
-        key: &Key,
+        keys: &[&Key],
         arguments: &[&str],
     ) -> Result<Answer<'_>, store::Error> {
-        let slot = key.slot();
+        let slot = keys[0].slot();
         let mut pipeline = Pipeline::new();
-        script.write(&mut pipeline, By::Name, &[key], arguments);
+        script.write(&mut pipeline, By::Name, keys, arguments);
         let answer = self.ask(asked, slot, &pipeline).await?;
         if !scripts::is_lost(&answer.reply) {
             return Ok(answer);
         }
         pipeline.clear();
-        script.write(&mut pipeline, By::Body, &[key], arguments);
+        script.write(&mut pipeline, By::Body, keys, arguments);
         self.ask(asked, slot, &pipeline).await
     }
 
@@ -99,24 +94,6 @@ impl RedisStore {
             reason: error.reason(),
             message: format!("{asked}: {error}"),
         })
-    }
-
-    /// The holders of leases that one node owns.
-    async fn holders_at(&self, node: &Node, leases: &[Key]) -> Vec<Result<Option<WorkerId>, store::Error>> {
-        let mut pipeline = Pipeline::new();
-        for lease in leases {
-            pipeline.command("GET").arg(lease.as_bytes());
-        }
-        let tell = |lease: &Key, error: &Error| {
-            failure::tell(self.topology(), &node.address, format_args!("holder of {lease}"), error)
-        };
-        match self.shared.links.request(&node.address, self.options(), &pipeline).await {
-            Ok(replies) => {
-                let answers = leases.iter().zip(&replies);
-                answers.map(|(lease, reply)| holder(reply).map_err(|error| tell(lease, &error))).collect()
-            }
-            Err(error) => leases.iter().map(|lease| Err(tell(lease, &error))).collect(),
-        }
     }
 }
 
@@ -157,7 +134,7 @@ impl Store for RedisStore {
     async fn heartbeat(&self, worker: &WorkerId, silent_max: Duration) -> Result<Vec<WorkerId>, store::Error> {
         let key = self.shared.keys.workers();
         let silent_max = silent_max.as_millis().to_string();
-        let answer = self.run("heartbeat", &HEARTBEAT, &key, &[worker.as_str(), &silent_max]).await?;
+        let answer = self.run("heartbeat", &HEARTBEAT, &[&key], &[worker.as_str(), &silent_max]).await?;
         // What is no worker's id was not written by a worker.
         let living = |worker: &Reply| worker.to_str().ok()?.parse().ok();
         answer.read(|reply| Ok(reply.as_array()?.iter().filter_map(living).collect()))
@@ -171,59 +148,27 @@ impl Store for RedisStore {
     }
 
     async fn holders(&self, shards: &[Shard]) -> Vec<Result<Option<WorkerId>, store::Error>> {
-        let mut answers: Vec<_> = Vec::with_capacity(shards.len());
-        let mut asked: BTreeMap<_, (Arc<Node>, Vec<usize>, Vec<Key>)> = BTreeMap::new();
-        for (at, shard) in shards.iter().enumerate() {
-            let keys = self.shard_keys(*shard);
-            answers.push(Err(lost(&keys.lease)));
-            match self.owner("holders", keys.slot) {
-                Ok(node) => {
-                    let at_node = asked.entry(node.address.clone()).or_insert_with(|| (node, Vec::new(), Vec::new()));
-                    at_node.1.push(at);
-                    at_node.2.push(keys.lease);
-                }
-                Err(unowned) => answers[at] = Err(unowned),
-            }
-        }
-        // All nodes at once, so that one that is down delays no answer about the others' shards.
-        let asked: Vec<_> = asked
-            .into_values()
-            .map(|(node, places, leases)| {
-                let store = self.clone();
-                (places, task::spawn("holders", async move { store.holders_at(&node, &leases).await }))
-            })
-            .collect();
-        let until = Instant::now() + HOLDERS_WAIT;
-        for (places, answer) in asked {
-            // A task that is left behind ends by the timeouts of its link.
-            let answer = timeout_at(until, answer).await.ok().and_then(Result::ok).unwrap_or_default();
-            for (at, answer) in places.into_iter().zip(answer) {
-                answers[at] = answer;
-            }
-        }
-        answers
+        let question = |keys: &ShardKeys, pipeline: &mut Pipeline| {
+            pipeline.command("GET").arg(keys.lease.as_bytes());
+        };
+        let replies = self.ask_many("holder", shards, question).await;
+        replies.into_iter().map(|reply| reply?.read(leases::holder)).collect()
+    }
+
+    async fn shorten(&self, leases: &[(Shard, WorkerId)], ttl: Duration) -> Vec<Result<bool, store::Error>> {
+        let shards: Vec<Shard> = leases.iter().map(|(shard, _)| *shard).collect();
+        let (holders, ttl): (BTreeMap<_, _>, _) = (leases.iter().cloned().collect(), ttl.as_millis().to_string());
+        // It is rare, so it goes by its body: an answer that the node has lost it would come too late for the others.
+        let question = move |keys: &ShardKeys, pipeline: &mut Pipeline| {
+            SHORTEN.write(pipeline, By::Body, &[&keys.lease], &[holders[&keys.shard].as_str(), &ttl]);
+        };
+        let replies = self.ask_many("shorten", &shards, question).await;
+        replies.into_iter().map(|reply| reply?.read(|reply| Ok(reply.as_i64()? == 1))).collect()
     }
 
     async fn release(&self, shard: Shard, worker: &WorkerId) -> Result<bool, store::Error> {
-        let lease = self.shard_keys(shard).lease;
-        let answer = self.run("release", &RELEASE, &lease, &[worker.as_str()]).await?;
+        let keys = self.shard_keys(shard);
+        let answer = self.run("release", &RELEASE, &[&keys.lease, &keys.state], &[worker.as_str()]).await?;
         answer.read(|reply| Ok(reply.as_i64()? == 1))
-    }
-}
-
-fn holder(reply: &Reply) -> Result<Option<WorkerId>, Error> {
-    let Some(bytes) = reply.as_bytes_or_null()? else {
-        return Ok(None);
-    };
-    let id = std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok());
-    id.map(Some).ok_or_else(|| Error::protocol("a worker id", format!("{:?}", String::from_utf8_lossy(bytes))))
-}
-
-/// A shard that nobody answered for in time.
-fn lost(lease: &Key) -> store::Error {
-    store::Error {
-        disposition: crate::error::Disposition::Retry,
-        reason: "no_answer",
-        message: format!("holder of {lease}: no answer"),
     }
 }

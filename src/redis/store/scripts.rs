@@ -9,6 +9,7 @@ use crate::redis::{Pipeline, Reply};
 pub(super) static TAKE: Script = Script::new(include_str!("../lua/take.lua"));
 pub(super) static RENEW: Script = Script::new(include_str!("../lua/renew.lua"));
 pub(super) static RELEASE: Script = Script::new(include_str!("../lua/release.lua"));
+pub(super) static SHORTEN: Script = Script::new(include_str!("../lua/shorten.lua"));
 pub(super) static HEARTBEAT: Script = Script::new(include_str!("../lua/heartbeat.lua"));
 pub(super) static BACKLOG: Script = Script::new(include_str!("../lua/backlog.lua"));
 pub(super) static TRIM: Script = Script::new(include_str!("../lua/trim.lua"));

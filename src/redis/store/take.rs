@@ -6,18 +6,26 @@ use std::str::FromStr;
 use crate::position::{CommitId, EntryId};
 use crate::redis::{Error, Reply};
 use crate::reduce::{Counts, ShardState};
-use crate::store::Taken;
+use crate::store::{Cause, Taken};
 
 /// The lease's answer, or what stands in a shard's keys that heyday does not write.
 pub(super) fn taken(reply: Reply) -> Result<Result<Taken, String>, Error> {
     let answer = reply.checked()?.into_array()?;
     let (kind, values) = answer.split_first().ok_or_else(|| Error::protocol("an answer", "none"))?;
     match (kind.to_str()?, values) {
-        ("mine", values) => Ok(state(values).map(Taken::Mine)),
+        ("mine", [cause, values @ ..]) => {
+            let cause = cause_named(cause.to_str()?)?;
+            Ok(state(values).map(|state| Taken::Mine(state, cause)))
+        }
         ("held", [holder]) => Ok(field("lease", holder).map(Taken::Held)),
         ("foreign", [what]) => Ok(Err(what.to_str()?.to_owned())),
         (other, _) => Err(Error::protocol("mine, held or foreign", other)),
     }
+}
+
+fn cause_named(name: &str) -> Result<Cause, Error> {
+    let all = [Cause::First, Cause::Released, Cause::Expired, Cause::Same];
+    all.into_iter().find(|cause| cause.name() == name).ok_or_else(|| Error::protocol("a cause", name))
 }
 
 fn state(values: &[Reply]) -> Result<ShardState, String> {

@@ -92,6 +92,11 @@ impl Keyspace {
         self.keys.get(key).is_some_and(|stored| stored.expires_at.is_none_or(|at| at > self.now))
     }
 
+    /// When the key expires, Unix milliseconds; none where it does not or is not there.
+    pub fn expires_at(&self, key: &Key) -> Option<u64> {
+        self.keys.get(key).filter(|_| self.exists(key)).and_then(|stored| stored.expires_at)
+    }
+
     /// SET … PX, whatever was there.
     pub fn set(&mut self, key: &Key, text: &str, expires_at: Option<u64>) {
         let value = Arc::new(Value::Text(text.to_owned()));

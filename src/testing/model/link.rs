@@ -151,7 +151,7 @@ impl ShardLink for ModelLink {
     async fn take(&mut self, worker: &WorkerId, ttl: Duration) -> Result<Taken, Error> {
         let worker = worker.clone();
         let taken = self.request(true, move |server| server.take(&worker, ttl)).await?;
-        if let Taken::Mine(state) = &taken {
+        if let Taken::Mine(state, _) = &taken {
             self.believed = Some((state.generation, state.last));
         }
         Ok(taken)

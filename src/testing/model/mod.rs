@@ -239,6 +239,16 @@ impl Store for Model {
         shards.iter().map(holder).collect()
     }
 
+    async fn shorten(&self, leases: &[(Shard, WorkerId)], ttl: Duration) -> Vec<Result<bool, Error>> {
+        if let Err(error) = self.aside().await {
+            return leases.iter().map(|_| Err(error.clone())).collect();
+        }
+        let shorten = |(shard, holder): &(Shard, WorkerId)| {
+            self.world.at(*shard, |server| server.reachable().and_then(|()| server.shorten(holder, ttl)))
+        };
+        leases.iter().map(shorten).collect()
+    }
+
     async fn release(&self, shard: Shard, worker: &WorkerId) -> Result<bool, Error> {
         self.aside().await?;
         self.world.at(shard, |server| server.reachable().and_then(|()| server.release(worker)))

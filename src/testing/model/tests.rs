@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::*;
 use crate::error::Disposition;
 use crate::reduce::{Commit, Decoded, Entry, Loaded, Plan, Rules, ShardState, reduce};
-use crate::store::{Committed, Read, ShardLink, Taken};
+use crate::store::{Cause, Committed, Read, ShardLink, Taken};
 
 const NOW: u64 = 1_795_978_800_000;
 const SHARD: Shard = Shard(0);
@@ -37,7 +37,7 @@ impl Owner {
     async fn new(model: &Model, name: &str) -> Owner {
         let mut link = model.client().connect(SHARD).await.unwrap();
         match link.take(&worker(name), TTL).await.unwrap() {
-            Taken::Mine(state) => Owner { link, state },
+            Taken::Mine(state, _) => Owner { link, state },
             Taken::Held(holder) => panic!("held by {holder}"),
         }
     }
@@ -242,5 +242,5 @@ async fn leases_run_out_and_are_given_up() {
     assert!(!model.release(SHARD, &worker("b")).await.unwrap());
     assert!(model.release(SHARD, &worker("a")).await.unwrap());
     assert!(!first.link.renew(&worker("a"), TTL).await.unwrap());
-    assert!(matches!(link.take(&worker("b"), TTL).await.unwrap(), Taken::Mine(_)));
+    assert!(matches!(link.take(&worker("b"), TTL).await.unwrap(), Taken::Mine(_, Cause::Released)));
 }

@@ -7,7 +7,7 @@ use heyday::key::Keys;
 use heyday::position::CommitId;
 use heyday::redis::{ConnectOptions, Link, RedisStore, Topology};
 use heyday::shard::{Layout, Shard};
-use heyday::store::{ShardLink, Store, Taken};
+use heyday::store::{Cause, ShardLink, Store, Taken};
 
 use super::{Ground, SHARD, TTL, WAIT, command, id, mine, options};
 use crate::support::cluster::{shared_cluster, unique_prefix};
@@ -37,10 +37,10 @@ async fn a_lease_runs_out_unless_renewed() {
     let (mut first, mut second) = (ground.link().await, ground.link().await);
     mine(first.take(&id("a"), Duration::from_millis(50)).await.unwrap());
     let taken = eventually(WAIT, "the lease ran out", async || match second.take(&id("b"), TTL).await.unwrap() {
-        Taken::Mine(state) => Some(state),
+        Taken::Mine(state, cause) => Some((state, cause)),
         Taken::Held(_) => None,
     });
-    taken.await;
+    assert_eq!(taken.await.1, Cause::Expired);
     assert!(!first.renew(&id("a"), TTL).await.unwrap(), "it is b's");
 
     mine(second.take(&id("b"), Duration::from_secs(5)).await.unwrap());
@@ -48,6 +48,70 @@ async fn a_lease_runs_out_unless_renewed() {
     let mut ground = ground;
     let lease = ground.keys.lease.clone();
     assert!(ground.number(&["PTTL", lease.as_str()]).await > 50_000);
+}
+
+#[tokio::test]
+async fn a_take_tells_why_the_shard_was_free_and_the_state_counts_moves() {
+    let mut ground = Ground::shared().await;
+    let (mut first, mut second) = (ground.link().await, ground.link().await);
+    let (lease, state) = (ground.keys.lease.clone(), ground.keys.state.clone());
+    let cause = |taken: Taken| match taken {
+        Taken::Mine(_, cause) => cause,
+        Taken::Held(holder) => panic!("{holder} holds the lease"),
+    };
+    assert_eq!(cause(first.take(&id("a"), TTL).await.unwrap()), Cause::First);
+    assert_eq!(cause(first.take(&id("a"), TTL).await.unwrap()), Cause::Same);
+    ground.command(&["DEL", lease.as_str()]).await;
+    assert_eq!(cause(first.take(&id("a"), TTL).await.unwrap()), Cause::Same, "nobody else took it meanwhile");
+    assert!(ground.store.release(SHARD, &id("a")).await.unwrap());
+    assert_eq!(cause(first.take(&id("a"), TTL).await.unwrap()), Cause::Released);
+    assert_eq!(
+        ground.text(&["HGET", state.as_str(), "moves"]).await.as_deref(),
+        Some("0"),
+        "a has had it all the time"
+    );
+    assert!(ground.store.release(SHARD, &id("a")).await.unwrap());
+    assert_eq!(cause(second.take(&id("b"), TTL).await.unwrap()), Cause::Released);
+    ground.command(&["DEL", lease.as_str()]).await;
+    assert_eq!(cause(first.take(&id("a"), TTL).await.unwrap()), Cause::Expired);
+    for (field, value) in [("moves", "2"), ("owner", "a")] {
+        assert_eq!(ground.text(&["HGET", state.as_str(), field]).await.as_deref(), Some(value));
+    }
+    ground.command(&["HSET", state.as_str(), "moves", "many"]).await;
+    assert!(first.take(&id("a"), TTL).await.unwrap_err().message.contains("moves is not a number"));
+}
+
+#[tokio::test]
+async fn a_release_leaves_no_state_where_there_was_none() {
+    let mut ground = Ground::shared().await;
+    ground.owner("a").await;
+    let state = ground.keys.state.clone();
+    ground.command(&["DEL", state.as_str()]).await;
+    assert!(ground.store.release(SHARD, &id("a")).await.unwrap());
+    assert!(!ground.exists(&state).await);
+    ground.owner("a").await;
+    ground.command(&["SET", state.as_str(), "planted"]).await;
+    assert!(ground.store.release(SHARD, &id("a")).await.unwrap(), "whoever mends the state finds no lease in the way");
+}
+
+#[tokio::test]
+async fn a_lease_is_shortened_only_while_it_is_that_holders_and_only_if_it_is_too_long() {
+    let mut ground = Ground::shared().await;
+    let lease = ground.keys.lease.clone();
+    let ttl = Duration::from_secs(5);
+    ground.command(&["SET", lease.as_str(), "planted"]).await;
+    let shorten = async |holder: &str, ttl| {
+        let mut answers = ground.store.shorten(&[(SHARD, id(holder))], ttl).await;
+        answers.pop().unwrap().unwrap()
+    };
+    assert!(!shorten("other", ttl).await);
+    assert!(shorten("planted", TTL).await);
+    assert!(!shorten("planted", TTL).await, "it lasts no longer by now");
+    assert!(shorten("planted", ttl).await);
+    assert!((1..=5_000).contains(&ground.number(&["PTTL", lease.as_str()]).await));
+    ground.command(&["DEL", lease.as_str()]).await;
+    let gone = ground.store.shorten(&[(SHARD, id("planted"))], ttl).await;
+    assert_eq!(gone.into_iter().map(Result::unwrap).collect::<Vec<_>>(), [false]);
 }
 
 #[tokio::test]

@@ -139,7 +139,7 @@ fn id(worker: &str) -> WorkerId {
 
 fn mine(taken: Taken) -> ShardState {
     match taken {
-        Taken::Mine(state) => state,
+        Taken::Mine(state, _) => state,
         Taken::Held(holder) => panic!("{holder} holds the lease"),
     }
 }

@@ -1,6 +1,7 @@
 //! One shard of the model's server: each operation of the store as one atomic step on the shard's keys.
 
 mod calamity;
+mod lease;
 mod load;
 
 use std::borrow::Cow;
@@ -13,13 +14,12 @@ use tokio::sync::oneshot;
 use super::history::{History, Record};
 use super::keyspace::{Hash, Keyspace, Sorted};
 use super::refusal;
-use super::stream::{Group, Stream, after};
+use super::stream::{Stream, after};
 use crate::change::Fields;
 use crate::key::{GROUP, Key, ShardKeys};
-use crate::lease::WorkerId;
 use crate::position::{CommitId, EntryId};
 use crate::reduce::{Commit, Counts, Entry, ShardState};
-use crate::store::{Backlog, Committed, Error, TRIMMED_PART_MIN, Taken};
+use crate::store::{Backlog, Committed, Error, TRIMMED_PART_MIN};
 
 /// What a blocked read is told at last.
 pub(super) type Served = Result<Vec<Entry>, Error>;
@@ -108,55 +108,6 @@ impl ShardServer {
         self.history.entries.push((id, fields));
         self.serve();
         Ok(id)
-    }
-
-    pub fn take(&mut self, worker: &WorkerId, ttl: Duration) -> Result<Taken, Error> {
-        self.writable()?;
-        let now = self.keyspace.now;
-        if let Some(holder) = self.holder()?
-            && holder != *worker
-        {
-            return Ok(Taken::Held(holder));
-        }
-        self.own_types().map_err(refusal::foreign_shard)?;
-        self.keyspace.set(&self.keys.lease, worker.as_str(), Some(now + ttl.as_millis() as u64));
-        let tip =
-            self.keyspace.get::<Stream>(&self.keys.log).map_err(refusal::poison)?.map_or(EntryId::ZERO, |log| log.last);
-        let mut state = self.state()?;
-        // Above the log's tip too, where the state was lost and the log was not.
-        state.generation = now.max(state.generation + 1).max(tip.milliseconds + 1);
-        let field = ("generation".to_owned(), state.generation.to_string());
-        self.keyspace.get_mut::<Hash>(&self.keys.state).map_err(refusal::poison)?.extend([field]);
-        self.state_writes += 1;
-        self.history.takes += 1;
-        let changes = self.keyspace.get_mut::<Stream>(&self.keys.changes).map_err(refusal::poison)?;
-        let created = || Group { delivered: state.applied, ..Group::default() };
-        changes.groups.entry(GROUP.to_owned()).or_insert_with(created);
-        // A stream that was lost and begun anew: its next entries must not pass for entries that are applied already.
-        changes.last = changes.last.max(state.applied);
-        Ok(Taken::Mine(state))
-    }
-
-    pub fn renew(&mut self, worker: &WorkerId, ttl: Duration) -> Result<bool, Error> {
-        let mine = self.holder()?.as_ref() == Some(worker);
-        if mine {
-            let at = self.keyspace.now + ttl.as_millis() as u64;
-            self.keyspace.expire_at(&self.keys.lease, Some(at));
-        }
-        Ok(mine)
-    }
-
-    pub fn release(&mut self, worker: &WorkerId) -> Result<bool, Error> {
-        let mine = self.holder()?.as_ref() == Some(worker);
-        if mine {
-            self.keyspace.delete(&self.keys.lease);
-        }
-        Ok(mine)
-    }
-
-    pub fn holder(&self) -> Result<Option<WorkerId>, Error> {
-        let holder = self.keyspace.get::<String>(&self.keys.lease).map_err(refusal::poison)?;
-        Ok(holder.and_then(|text| text.parse().ok()))
     }
 
     pub fn read_pending(&mut self, count: usize) -> Result<Vec<Entry>, Error> {
