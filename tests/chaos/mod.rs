@@ -4,6 +4,7 @@
 mod failover;
 mod faults;
 mod fence;
+mod mix;
 mod skew;
 mod subscriber;
 mod workers;

@@ -1,17 +1,16 @@
 //! Subscribers that are cut off, left behind, or whose shard goes elsewhere: every change in order, or a reset, and never
 //! silence beyond the poll interval.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use heyday::client::{self, Hub, subscriber, writer};
+use heyday::client::{Hub, subscriber, writer};
 use heyday::local::{LocalCluster, Options};
-use heyday::redis::{ConnectOptions, NodeAddress};
+use heyday::redis::ConnectOptions;
 use heyday::shard::Shard;
 
 use crate::support::cluster::own_cluster;
 use crate::support::proxy::{Cut, Proxy};
-use crate::support::scene::{Listener, Load, Plan, Scene, move_slot};
+use crate::support::scene::{Detour, Listener, Load, Plan, Scene, move_slot};
 
 const WAIT: Duration = Duration::from_secs(60);
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -20,30 +19,12 @@ fn options() -> subscriber::Options {
     subscriber::Options { poll_interval: Duration::from_secs(1), ..subscriber::Options::default() }
 }
 
-/// Proxies in front of the three primaries, and a client that goes through them. Workers and writers do not.
-struct Detour {
-    proxies: Vec<Proxy>,
-    hub: Hub,
-}
-
-impl Detour {
-    async fn take(cluster: &LocalCluster, scene: &Scene) -> Detour {
-        let mut proxies = Vec::new();
-        let mut address_map = BTreeMap::new();
-        for (host, port) in cluster.nodes().into_iter().take(3) {
-            let address = NodeAddress::new(host, port);
-            let proxy = Proxy::start(&address).await;
-            address_map.insert(address, proxy.address().clone());
-            proxies.push(proxy);
-        }
-        let connect = ConnectOptions { address_map, reply_timeout: REPLY_TIMEOUT, ..scene.connect_options() };
-        let hub = client::connect(connect, scene.keys.prefix()).await.expect("a client");
-        Detour { proxies, hub }
-    }
-
-    fn each(&self, act: impl Fn(&Proxy)) {
-        self.proxies.iter().for_each(act);
-    }
+/// A way around the three primaries, and a client that takes it. Workers and writers do not.
+async fn detour(cluster: &LocalCluster, scene: &Scene) -> (Detour, Hub) {
+    let detour = Detour::around(cluster, 3).await;
+    let connect = ConnectOptions { reply_timeout: REPLY_TIMEOUT, ..scene.connect_options() };
+    let hub = detour.hub(scene, connect).await;
+    (detour, hub)
 }
 
 #[tokio::test]
@@ -52,8 +33,8 @@ async fn a_subscriber_cut_off_and_stalled_hears_every_change_in_order() {
     let scene = Scene::begin(&cluster, "", 16).await;
     let mut workers = scene.workers();
     workers.start();
-    let detour = Detour::take(&cluster, &scene).await;
-    let listener = Listener::start(&detour.hub, options()).await;
+    let (detour, hub) = detour(&cluster, &scene).await;
+    let listener = Listener::start(&hub, options()).await;
     let load = Load::start(&scene, Plan { seed: 31, writers: 2, users: 500, changes: 100_000, pace: Some(600) });
     for how in [Cut::Fin, Cut::Reset, Cut::Fin, Cut::Reset] {
         load.goes_on(150).await;
@@ -85,10 +66,10 @@ async fn a_subscriber_whose_signals_never_arrive_lives_on_the_log() {
     let scene = Scene::begin(&cluster, "", 8).await;
     let mut workers = scene.workers();
     workers.start();
-    let detour = Detour::take(&cluster, &scene).await;
+    let (detour, hub) = detour(&cluster, &scene).await;
     // The subscriptions are asked for, and the servers never hear of it.
     detour.each(|proxy| proxy.hold_before("$10\r\nSSUBSCRIBE\r\n"));
-    let listener = Listener::start(&detour.hub, options()).await;
+    let listener = Listener::start(&hub, options()).await;
     let load = Load::start(&scene, Plan { seed: 32, writers: 2, users: 500, changes: 1_000, pace: Some(800) });
     let written = load.finish().await;
     scene.settle(WAIT).await;
@@ -147,8 +128,8 @@ async fn a_subscriber_left_behind_by_the_log_is_told_to_begin_anew() {
     let scene = Scene::begin_with(&cluster, "", 1, &settings).await;
     let mut workers = scene.workers();
     workers.start();
-    let detour = Detour::take(&cluster, &scene).await;
-    let listener = Listener::start(&detour.hub, options()).await;
+    let (detour, hub) = detour(&cluster, &scene).await;
+    let listener = Listener::start(&hub, options()).await;
     let writer = scene.hub.writer(writer::Options::default());
     let append = async |count: u64| {
         for number in 0..count {

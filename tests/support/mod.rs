@@ -12,6 +12,12 @@ use std::time::{Duration, Instant};
 /// Between two looks at a condition.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
+/// Lets time pass, where the passing of time is what happens: a fault that lasts, or the time between two of them. Never to wait
+/// for something that may take longer on a busy machine.
+pub async fn lasts(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
 /// Looks again and again until `condition` answers with a value, and returns it. Where it never does, the test ends by naming
 /// `never`: what did not happen within the deadline.
 ///

@@ -107,6 +107,11 @@ impl Proxy {
         self.control.stalled.send_replace(Stalled { requests: false, answers: true });
     }
 
+    /// Requests do not arrive; what was asked before is answered.
+    pub fn stall_requests(&self) {
+        self.control.stalled.send_replace(Stalled { requests: true, answers: false });
+    }
+
     /// Everything flows again, what had waited first.
     pub fn pass(&self) {
         self.control.stalled.send_replace(Stalled::default());

@@ -110,6 +110,11 @@ impl Listener {
     /// Every change of the log in order and once, but for what a reset stands for. `late` is how much later than the poll
     /// interval a change may have been told, because nothing answered meanwhile.
     pub fn prove(&self, scene: &Scene, snapshot: &Snapshot, late: Duration) {
+        verdict(&self.misled(scene, snapshot, late));
+    }
+
+    /// Everything that was told wrongly, twice, too late or not at all.
+    pub fn misled(&self, scene: &Scene, snapshot: &Snapshot, late: Duration) -> Vec<String> {
         let told = self.told.lock().expect("the list").clone();
         let mut wrong = Vec::new();
         for shard in scene.layout.shards() {
@@ -127,7 +132,7 @@ impl Listener {
                 wrong.push(format!("shard {shard}: {what}"));
             }
         }
-        verdict(&wrong);
+        wrong
     }
 }
 

@@ -13,6 +13,7 @@ use heyday::position::EntryId;
 use heyday::redis::{Link, NodeAddress, Pipeline};
 use heyday::shard::Shard;
 use heyday::testing::generate::{Generated, Generator, Settings};
+use jiff::civil::Date;
 use tokio::task::JoinHandle;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
@@ -45,6 +46,8 @@ pub struct Load {
     answers: Arc<Answers>,
 }
 
+type Shared = (Arc<AtomicBool>, Arc<Answers>);
+
 /// How many appends were answered so far, and how.
 #[derive(Default)]
 struct Answers {
@@ -68,11 +71,17 @@ pub struct Written {
 impl Load {
     pub fn start(scene: &Scene, plan: Plan) -> Load {
         println!("{plan:?}");
+        Load::through(&scene.hub, scene, plan)
+    }
+
+    /// The same over the connections of another client.
+    pub fn through(hub: &Hub, scene: &Scene, plan: Plan) -> Load {
         let stop = Arc::new(AtomicBool::new(false));
         let answers = Arc::new(Answers::default());
         let writers = (0..plan.writers)
             .map(|number| {
-                let task = Task::new(scene, &plan, number, (stop.clone(), answers.clone()));
+                let today = scene.window().today;
+                let task = Task::new(hub, today, (&plan, number), (stop.clone(), answers.clone()));
                 tokio::spawn(task.run(plan.changes))
             })
             .collect();
@@ -106,11 +115,7 @@ impl Load {
     pub async fn finish(self) -> Written {
         let mut all = Written::default();
         for writer in self.writers {
-            let written = writer.await.expect("a writer");
-            all.acknowledged.extend(written.acknowledged);
-            all.refused.extend(written.refused);
-            all.malformed.extend(written.malformed);
-            all.unknown.extend(written.unknown);
+            all.extend(writer.await.expect("a writer"));
         }
         println!(
             "{} acknowledged, {} refused, {} unknown",
@@ -119,6 +124,16 @@ impl Load {
             all.unknown.len()
         );
         all
+    }
+}
+
+impl Written {
+    /// What other writers know besides.
+    pub fn extend(&mut self, other: Written) {
+        self.acknowledged.extend(other.acknowledged);
+        self.refused.extend(other.refused);
+        self.malformed.extend(other.malformed);
+        self.unknown.extend(other.unknown);
     }
 }
 
@@ -136,18 +151,18 @@ struct Task {
 }
 
 impl Task {
-    fn new(scene: &Scene, plan: &Plan, number: u64, (stop, answers): (Arc<AtomicBool>, Arc<Answers>)) -> Task {
+    fn new(hub: &Hub, today: Date, (plan, number): (&Plan, u64), (stop, answers): Shared) -> Task {
         let ticks = plan.pace.map(|pace| {
             let mut ticks = interval(Duration::from_secs(1) * (plan.writers * BURST) as u32 / pace as u32);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
         });
-        let settings = Settings::new(plan.users, scene.window().today);
+        let settings = Settings::new(plan.users, today);
         Task {
             name: number,
             generator: Generator::new(plan.seed.wrapping_add(number), settings),
-            writer: scene.hub.writer(Options::default()),
-            raw: Raw { hub: scene.hub.clone(), links: BTreeMap::new() },
+            writer: hub.writer(Options::default()),
+            raw: Raw { hub: hub.clone(), links: BTreeMap::new() },
             underway: VecDeque::new(),
             written: Written::default(),
             stop,

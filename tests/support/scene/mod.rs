@@ -1,5 +1,7 @@
 //! A scene: one layout on a real cluster, worker processes, writers, listeners, and the proof that all of it was right.
 
+mod beats;
+mod detour;
 mod figures;
 mod inline;
 mod listener;
@@ -24,11 +26,13 @@ use heyday::redis::{ConnectOptions, Link, NodeAddress, Pipeline, Reply, Topology
 use heyday::reduce::Rules;
 use heyday::shard::{Layout, Shard};
 
+pub use beats::Beats;
+pub use detour::Detour;
 pub use inline::Inline;
 pub use listener::Listener;
 pub use load::{Load, Plan, Written};
 pub use nodes::{calls, crash, fail_over, move_slot};
-pub use proof::Earlier;
+pub use proof::{Earlier, read_log};
 pub use snapshot::Snapshot;
 pub use standing::undisturbed;
 pub use workers::Workers;
@@ -46,11 +50,12 @@ pub struct Scene {
     pub layout: Layout,
     pub rules: Rules,
     pub hub: Hub,
-    /// The days that had a key when the scene began.
-    window: Window,
     /// How much later than foretold a day key may expire: MIGRATE passes on what is left of a life, so a key that moves
     /// lives on by the time it was on the way.
     pub expiry_drift_max: Duration,
+    /// How far a server's clock may have been from the test's.
+    pub clock_drift_max: Duration,
+    began_milliseconds: u64,
 }
 
 impl Scene {
@@ -66,7 +71,7 @@ impl Scene {
         let all = environment(nodes, prefix, &settings);
         create_layout(&all, shards);
         let hub = client::connect(connect_options(nodes), prefix).await.expect("a client");
-        let window = rules.calendar.window(now_milliseconds());
+        let began_milliseconds = now_milliseconds();
         Scene {
             nodes: nodes.clone(),
             prefix: prefix.to_owned(),
@@ -75,8 +80,9 @@ impl Scene {
             layout: Layout::new(shards).expect("a number of shards"),
             rules,
             hub,
-            window,
             expiry_drift_max: Duration::ZERO,
+            clock_drift_max: Duration::ZERO,
+            began_milliseconds,
         }
     }
 
@@ -98,10 +104,12 @@ impl Scene {
         self.keys.shard(&self.layout, shard)
     }
 
-    /// The days that had a key all the time until now: a midnight on the way takes one off each end.
+    /// The days that had a key all the time until now, by whatever clock: a midnight on the way takes one off each end.
     pub fn window(&self) -> Window {
-        let now = self.rules.calendar.window(now_milliseconds());
-        Window { first: now.first, today: self.window.today, last: self.window.last }
+        let drift = self.clock_drift_max.as_millis() as u64;
+        let began = self.rules.calendar.window(self.began_milliseconds - drift);
+        let now = self.rules.calendar.window(now_milliseconds() + drift);
+        Window { first: now.first, today: began.today, last: began.last }
     }
 
     /// The cluster as it is now.

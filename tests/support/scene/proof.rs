@@ -21,6 +21,18 @@ const ENTRIES_SHOWN_MAX: usize = 20;
 /// Entries that are no longer in a stream, in order; no fields for those that were lost before they were applied.
 pub type Earlier = BTreeMap<Shard, Vec<(EntryId, Option<Fields>)>>;
 
+/// What writers were told and what is not true.
+#[derive(Debug, Default)]
+pub struct Misled {
+    /// Acknowledged and not there.
+    pub lost: Vec<(Shard, String)>,
+    pub doubled: Vec<String>,
+    pub disordered: Vec<String>,
+    pub other: Vec<String>,
+    /// How many of those that nobody was certain of are there.
+    pub unknown_appended: usize,
+}
+
 impl Scene {
     /// Everything that can be said of a settled scene must hold. Answers the snapshot it was proven on.
     pub async fn prove(&self) -> Snapshot {
@@ -52,38 +64,53 @@ impl Scene {
         verdict(&self.misled(snapshot, written, kept));
     }
 
-    /// Everything that writers were told and that is not true.
+    /// Everything that writers were told and that is not true; what was acknowledged and is gone, only where `kept`.
     pub fn misled(&self, snapshot: &Snapshot, written: &Written, kept: bool) -> Vec<String> {
+        let Misled { lost, doubled, disordered, other, .. } = self.told(snapshot, written);
+        let lost = lost.into_iter().filter(|_| kept).map(|(_, line)| line).collect();
+        [lost, doubled, disordered, other].concat()
+    }
+
+    /// The same by what is wrong.
+    pub fn told(&self, snapshot: &Snapshot, written: &Written) -> Misled {
         let found = self.traces(snapshot);
         let copies = |trace: &String| found.get(trace).map(Vec::as_slice).unwrap_or_default();
-        let mut wrong = Vec::new();
+        let mut wrong = Misled::default();
         let mut last: BTreeMap<(&str, Shard), EntryId> = BTreeMap::new();
         for (trace, appended, fields) in &written.acknowledged {
             let copies = copies(trace);
             let there = copies.contains(&(appended.shard, appended.id, fields));
-            if !there && kept {
-                wrong.push(format!("append {trace} was acknowledged as {appended:?}, found {copies:?}"));
+            if !there {
+                let line = format!("append {trace} was acknowledged as {appended:?}, found {copies:?}");
+                wrong.lost.push((appended.shard, line));
             }
-            // Only what carries a producer's sequence may be sent again.
-            if copies.len() > 1 && !fields.iter().any(|(name, _)| name == "producer") {
-                wrong.push(format!("append {trace} is in the stream {} times", copies.len()));
+            if copies.len() > 1 && !is_repeatable(fields) {
+                wrong.doubled.push(format!("append {trace} is in the stream {} times", copies.len()));
             }
-            if is_change(fields, appended.id) {
+            if there && is_change(fields, appended.id) {
                 let writer = trace.split('.').next().unwrap_or_default();
                 let before = last.insert((writer, appended.shard), appended.id);
                 if before.is_some_and(|before| before >= appended.id) {
-                    wrong.push(format!("append {trace} came before {before:?}, which was handed over first"));
+                    let line = format!("append {trace} came before {before:?}, which was handed over first");
+                    wrong.disordered.push(line);
                 }
             }
         }
         for (trace, why) in written.refused.iter().filter(|(trace, _)| !copies(trace).is_empty()) {
-            wrong.push(format!("append {trace} was refused ({why}), found {:?}", copies(trace)));
+            wrong.other.push(format!("append {trace} was refused ({why}), found {:?}", copies(trace)));
+        }
+        for trace in written.unknown.keys() {
+            let copies = copies(trace);
+            wrong.unknown_appended += usize::from(!copies.is_empty());
+            if copies.len() > 1 && !is_repeatable(copies[0].2) {
+                wrong.doubled.push(format!("append {trace} is in the stream {} times", copies.len()));
+            }
         }
         let reasons = self.reasons(snapshot);
         for (trace, expected) in written.malformed.iter().filter(|(trace, _)| !copies(trace).is_empty()) {
             let reasons = reasons.get(trace).map(Vec::as_slice).unwrap_or_default();
             if reasons.is_empty() || reasons.iter().any(|reason| reason != expected) {
-                wrong.push(format!("append {trace} is no change ({expected}), its dead letters say {reasons:?}"));
+                wrong.other.push(format!("append {trace} is no change ({expected}), its dead letters say {reasons:?}"));
             }
         }
         wrong
@@ -180,8 +207,10 @@ impl Scene {
                 "birthdays:{t}:YYYY-MM-DD" => {
                     let date = name.rsplit(':').next()?.parse().expect("a date, as its row says");
                     let foretold = self.rules.calendar.expires_at(date) * 1000;
-                    let latest = foretold + self.expiry_drift_max.as_millis() as i64;
-                    expires.is_some_and(|expires| (foretold..=latest).contains(&expires))
+                    // A node whose clock was wrong gave a key that it took over another end.
+                    let earliest = foretold - self.clock_drift_max.as_millis() as i64;
+                    let latest = foretold + (self.expiry_drift_max + self.clock_drift_max).as_millis() as i64;
+                    expires.is_some_and(|expires| (earliest..=latest).contains(&expires))
                 }
                 "dedup:{t}:EVENTID" | "lease:{t}" => expires.is_some(),
                 // With the user: a user whose views are gone leaves tombstones for a while.
@@ -258,13 +287,18 @@ fn kind(content: &Content) -> &'static str {
     }
 }
 
+/// Only what carries a producer's sequence may be sent again.
+fn is_repeatable(fields: &Fields) -> bool {
+    fields.iter().any(|(name, _)| name == "producer")
+}
+
 /// Whether the writer took it; what is no change went another way, in no order with the others.
 fn is_change(fields: &Fields, id: EntryId) -> bool {
     Change::decode(fields, &Limits::default(), id.milliseconds).is_ok()
 }
 
 /// The commits of a shard's log.
-pub(super) fn read_log(snapshot: &Snapshot, name: &str) -> Result<Vec<Signal>, String> {
+pub fn read_log(snapshot: &Snapshot, name: &str) -> Result<Vec<Signal>, String> {
     let decode = |(id, fields): &(String, Fields)| {
         let (_, payload) =
             fields.iter().find(|(name, _)| name == "s").ok_or_else(|| format!("{name} {id}: no signal"))?;

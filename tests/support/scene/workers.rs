@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -45,6 +45,16 @@ impl Workers {
     /// None yet; each will run with these settings in its environment and no others.
     pub fn new(settings: Vec<(String, String)>) -> Workers {
         Workers { settings, logs: tempfile::tempdir().expect("a folder for logs"), workers: Vec::new() }
+    }
+
+    /// How many there have been.
+    pub fn count(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// Where they write what they log.
+    pub fn folder(&self) -> &Path {
+        self.logs.path()
     }
 
     /// Starts one more and answers its number.
@@ -117,6 +127,23 @@ impl Workers {
             let ended = running.process.try_wait().expect("its status");
             assert!(ended.is_none(), "worker {number} ended by itself: {ended:?}");
         }
+    }
+
+    /// Those that have ended by themselves, with their status. Each can be started again.
+    pub fn ended(&mut self) -> Vec<(usize, ExitStatus)> {
+        let mut ended = Vec::new();
+        for (number, worker) in self.workers.iter_mut().enumerate() {
+            let status = worker.running.as_mut().and_then(|running| running.process.try_wait().expect("its status"));
+            if let Some(status) = status {
+                worker.end();
+                ended.push((number, status));
+            }
+        }
+        ended
+    }
+
+    pub fn is_running(&self, number: usize) -> bool {
+        self.workers[number].running.is_some()
     }
 
     fn signal(&self, number: usize, signal: Signal) {
