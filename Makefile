@@ -8,11 +8,15 @@ SHELL := /bin/bash
 LOCKED := $(if $(CI),--locked)
 # What `make demo` passes on, for example: make demo DEMO="--seconds 60".
 DEMO ?=
+# How long `make chaos` runs, from which seed (none: a random one, which it prints), and the kinds of faults where it shall not be all.
+MINUTES ?= 10
+SEED ?=
+KINDS ?=
 
-.PHONY: help demo test bench fmt lint prepare
+.PHONY: help demo test chaos bench fmt lint prepare
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1 \2/p' $(MAKEFILE_LIST) | awk '{ name = $$2; $$1 = $$2 = ""; printf "make %-8s%s\n", name, $$0 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \2/p' $(MAKEFILE_LIST) | awk '{ name = $$2; $$1 = $$2 = ""; printf "make %-13s%s\n", name, $$0 }'
 
 demo: prepare ## a cluster, two workers, a killed worker, a failed-over primary, and the proof that nothing was lost
 	@echo "== building heyday (the first time takes minutes)"
@@ -33,6 +37,9 @@ test: prepare ## everything CI checks: format, lints, light build, documentation
 	@cargo test $(LOCKED) --doc
 	@echo "== tests"
 	@tools/tests $(LOCKED)
+
+chaos: prepare ## faults at random for MINUTES=10 from SEED=…, and the proof that nothing was lost (docs/chaos.md)
+	@tools/chaos "$(MINUTES)" "$(SEED)" "$(KINDS)"
 
 bench: ## performance beside a floor; not there yet
 	@echo "There is no benchmark yet; it comes later, with a floor measured in the same run beside it."

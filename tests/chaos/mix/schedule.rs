@@ -117,7 +117,7 @@ pub enum Choice {
 pub enum Setting {
     /// `timeout`: connections that are silent for a second are closed.
     Timeout,
-    /// `maxclients`: half of those that are there may stay, nobody new may come.
+    /// `maxclients`: those that are there may stay, nobody new may come.
     ClientsMax,
     /// `min-replicas-to-write`: more than there are.
     ReplicasMin,

@@ -21,6 +21,9 @@ pub type Result = std::result::Result<Done, String>;
 
 /// How many bytes a full server has left.
 const MEMORY_LEFT_BYTES: u64 = 50_000;
+/// A node with no more clients than this keeps its bound: those of the cluster's bus count too, so that nobody could raise it again
+/// once it was lowered, however many clients went.
+const CLIENTS_FEW: u64 = 24;
 /// What the servers of a scene have unless a fault sets it; all but the first three are the servers' defaults.
 const BUFFER_NORMAL: &str = "normal 0 0 0";
 
@@ -167,7 +170,10 @@ async fn configure(stage: &Stage, pair: usize, setting: Setting, time: Duration)
     let mut set = Vec::new();
     for node in [pair, pair + PAIRS] {
         let (name, value, _) = match setting {
-            Setting::ClientsMax => ("maxclients", half_of_clients(stage, node).await, ""),
+            Setting::ClientsMax => match clients(stage, node).await {
+                count if count > CLIENTS_FEW => ("maxclients", count.to_string(), ""),
+                _ => continue,
+            },
             other => values(other),
         };
         set.push((node, stage.attempt(node, &["CONFIG", "SET", name, &value]).await));
@@ -193,10 +199,10 @@ fn values(setting: Setting) -> (&'static str, String, &'static str) {
     }
 }
 
-async fn half_of_clients(stage: &Stage, node: usize) -> String {
+async fn clients(stage: &Stage, node: usize) -> u64 {
     let said = stage.attempt(node, &["INFO", "clients"]).await.unwrap_or_default();
-    let count = said.lines().find_map(|line| line.strip_prefix("connected_clients:")?.trim().parse::<u64>().ok());
-    (count.unwrap_or(2) / 2).max(1).to_string()
+    let count = said.lines().find_map(|line| line.strip_prefix("connected_clients:")?.trim().parse().ok());
+    count.unwrap_or(0)
 }
 
 /// A server that takes no more connections hears no order either: those that come through the proxies go first.

@@ -44,6 +44,8 @@ pub struct Load {
     writers: Vec<JoinHandle<Written>>,
     stop: Arc<AtomicBool>,
     answers: Arc<Answers>,
+    /// Whether to say at the end how it went.
+    tells: bool,
 }
 
 type Shared = (Arc<AtomicBool>, Arc<Answers>);
@@ -71,10 +73,10 @@ pub struct Written {
 impl Load {
     pub fn start(scene: &Scene, plan: Plan) -> Load {
         println!("{plan:?}");
-        Load::through(&scene.hub, scene, plan)
+        Load { tells: true, ..Load::through(&scene.hub, scene, plan) }
     }
 
-    /// The same over the connections of another client.
+    /// The same over the connections of another client, in silence.
     pub fn through(hub: &Hub, scene: &Scene, plan: Plan) -> Load {
         let stop = Arc::new(AtomicBool::new(false));
         let answers = Arc::new(Answers::default());
@@ -85,7 +87,7 @@ impl Load {
                 tokio::spawn(task.run(plan.changes))
             })
             .collect();
-        Load { writers, stop, answers }
+        Load { writers, stop, answers, tells: false }
     }
 
     /// Appends that were acknowledged so far.
@@ -117,12 +119,10 @@ impl Load {
         for writer in self.writers {
             all.extend(writer.await.expect("a writer"));
         }
-        println!(
-            "{} acknowledged, {} refused, {} unknown",
-            all.acknowledged.len(),
-            all.refused.len(),
-            all.unknown.len()
-        );
+        if self.tells {
+            let (refused, unknown) = (all.refused.len(), all.unknown.len());
+            println!("{} acknowledged, {refused} refused, {unknown} unknown", all.acknowledged.len());
+        }
         all
     }
 }
