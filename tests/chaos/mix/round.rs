@@ -108,7 +108,7 @@ async fn play(stage: &Stage, seed: u64, steps: Vec<Step>) -> (Counts, Vec<Pause>
     let ended_ms = now_ms();
     let mut written = beats.stop().await;
     written.extend(load.stop().await);
-    stage.look_after_workers().await;
+    stage.look_after_workers();
     stage.note("writers stopped");
     stage.scene.settle(SETTLE_WAIT).await;
     for listener in &stage.listeners {
@@ -139,7 +139,7 @@ async fn strike_all(stage: &Stage, steps: Vec<Step>) {
                 Some(Ok(())) => {}
                 Some(Err(panic)) => stage.wrong(told(&panic)),
             },
-            _ = looks.tick() => stage.look_after_workers().await,
+            _ = looks.tick() => stage.look_after_workers(),
         }
     }
 }

@@ -231,8 +231,9 @@ impl Stage {
     }
 
     /// What runs the workers starts those again that found no cluster. Any other end is wrong.
-    pub async fn look_after_workers(&self) {
-        let mut workers = self.workers.lock().await;
+    pub fn look_after_workers(&self) {
+        // A fault that has them now may wait for whoever looks: the next look comes soon.
+        let Ok(mut workers) = self.workers.try_lock() else { return };
         for (worker, status) in workers.ended() {
             if status.code() == Some(UNAVAILABLE) {
                 self.note(format!("worker {worker} found no cluster and is started again"));
