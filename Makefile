@@ -12,8 +12,10 @@ DEMO ?=
 MINUTES ?= 10
 SEED ?=
 KINDS ?=
+# How many lives `make simulation` lives.
+SEEDS ?= 10000
 
-.PHONY: help demo test chaos bench fmt lint prepare
+.PHONY: help demo test simulation chaos bench fmt lint prepare
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \2/p' $(MAKEFILE_LIST) | awk '{ name = $$2; $$1 = $$2 = ""; printf "make %-13s%s\n", name, $$0 }'
@@ -37,6 +39,12 @@ test: prepare ## everything CI checks: format, lints, light build, documentation
 	@cargo test $(LOCKED) --doc
 	@echo "== tests"
 	@tools/tests $(LOCKED)
+
+simulation: ## SEEDS=10000 lives of a cluster with every fault, on all cores; CI lives the first thousand
+	@echo "== building the simulation (the first time takes minutes)"
+	@cargo test $(LOCKED) --quiet --profile simulation --test main --no-run
+	@echo "== $(SEEDS) lives"
+	@HEYDAY_SEEDS=$(SEEDS) cargo test $(LOCKED) --quiet --profile simulation --test main -- --nocapture simulation::hard_lives
 
 chaos: prepare ## faults at random for MINUTES=10 from SEED=…, and the proof that nothing was lost (docs/chaos.md)
 	@tools/chaos "$(MINUTES)" "$(SEED)" "$(KINDS)"

@@ -1,7 +1,7 @@
 //! The worker's real loop on the store in memory, under paused time, with seeded faults: a thousand lives of a cluster a
 //! minute, each to be repeated from its seed.
 //!
-//! `HEYDAY_SEED=17 cargo nextest run simulation` lives one of them.
+//! `HEYDAY_SEED=17 cargo nextest run simulation` lives one of them, `make simulation SEEDS=10000` lives more of them.
 
 mod shard;
 mod silent;
@@ -27,7 +27,7 @@ fn check(seeds: Range<u64>, life: impl Fn(u64) -> Life, further: impl Fn(&Verdic
         assert!(verdict.faults.is_empty(), "seed {seed} (HEYDAY_SEED={seed} repeats it):\n{verdict}");
         further(&verdict);
     }
-    assert!(settled > 20 * (seeds.end - seeds.start) as usize, "only {settled} entries were settled in all");
+    assert!(settled as u64 > 20 * (seeds.end - seeds.start), "only {settled} entries were settled in all");
 }
 
 /// Everything that may go wrong does.
@@ -60,24 +60,37 @@ fn workers_die_at_any_moment() {
     check(0..100, Life::new, |_| {});
 }
 
-#[test]
-fn hard_lives_0_to_249() {
-    check(0..250, hard, |_| {});
+/// How many hard lives there are: as many as the environment asks for.
+fn hard_lives(quarter: u64) {
+    let asked = std::env::var("HEYDAY_SEEDS").ok();
+    let count = asked.as_ref().map_or(1000, |count| count.parse().expect("HEYDAY_SEEDS is a number"));
+    let seeds = count * quarter / 4..count * (quarter + 1) / 4;
+    let (lives, begun) = (seeds.end - seeds.start, std::time::Instant::now());
+    check(seeds, hard, |_| {});
+    if asked.is_some() {
+        let seconds = begun.elapsed().as_secs_f64();
+        println!("{lives} lives in {seconds:.1} s, {:.0} a second", lives as f64 / seconds);
+    }
 }
 
 #[test]
-fn hard_lives_250_to_499() {
-    check(250..500, hard, |_| {});
+fn hard_lives_first_quarter() {
+    hard_lives(0);
 }
 
 #[test]
-fn hard_lives_500_to_749() {
-    check(500..750, hard, |_| {});
+fn hard_lives_second_quarter() {
+    hard_lives(1);
 }
 
 #[test]
-fn hard_lives_750_to_999() {
-    check(750..1000, hard, |_| {});
+fn hard_lives_third_quarter() {
+    hard_lives(2);
+}
+
+#[test]
+fn hard_lives_fourth_quarter() {
+    hard_lives(3);
 }
 
 /// Stalls, cuts and deaths, and no fault on the server that could be the reason instead.

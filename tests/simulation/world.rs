@@ -31,8 +31,10 @@ const STEPS: u32 = 600;
 /// Steps after the last fault within which everything must be settled: the longest lease, stall, delay and wait fit in
 /// several times.
 const STEPS_TO_SETTLE_MAX: u32 = 2400;
-/// Steps after which nothing of what was on its way when the faults ended can arrive any more.
-const STEPS_OF_ECHO: u32 = 300;
+/// The most steps within which everything arrives that was on its way when the faults ended, and those after which no lease of
+/// a dead worker is left.
+const STEPS_OF_ECHO_MAX: u32 = 400;
+const STEPS_OF_QUIET: u32 = 100;
 
 pub struct Life {
     pub seed: u64,
@@ -166,10 +168,7 @@ impl World {
         self.model.set_faults(Faults::default());
         let settled = self.settle().await;
         if settled {
-            for _ in 0..STEPS_OF_ECHO {
-                self.steps.tick().await;
-                self.age(false);
-            }
+            self.echo().await;
             self.settle().await;
         }
         self.stop(settled).await;
@@ -230,6 +229,19 @@ impl World {
             let _ = stopped.await;
         };
         Worker::Alive { task: tokio::spawn(worker::run(context, shutdown)), stop }
+    }
+
+    /// Until nothing of what was on its way when the faults ended can arrive any more.
+    async fn echo(&mut self) {
+        let mut quiet = 0;
+        for _ in 0..STEPS_OF_ECHO_MAX {
+            quiet = if self.model.is_echoing() { 0 } else { quiet + 1 };
+            if quiet > STEPS_OF_QUIET {
+                return;
+            }
+            self.steps.tick().await;
+            self.age(false);
+        }
     }
 
     /// Whether every entry came to be settled in time.

@@ -1,6 +1,6 @@
 //! Keys and values in memory, with the types and the expiry of Redis.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::stream::Stream;
@@ -14,10 +14,12 @@ pub(super) type Sorted = BTreeMap<String, i64>;
 /// What Redis answers to a command that does not fit the key's type.
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 
-/// A shard's keys. Cheap to clone: values are shared until written.
-#[derive(Clone, Debug, Default)]
+/// A shard's keys.
+#[derive(Debug, Default)]
 pub(super) struct Keyspace {
     keys: BTreeMap<Key, Stored>,
+    /// For each mark, what was there of the keys that were written since, up to the next mark; none where there was none.
+    earlier: VecDeque<BTreeMap<Key, Option<Stored>>>,
     /// Unix milliseconds; decides what has expired.
     pub now: u64,
 }
@@ -74,6 +76,7 @@ impl Keyspace {
     /// The value to be written, made where there is none.
     pub fn get_mut<K: Kind>(&mut self, key: &Key) -> Result<&mut K, String> {
         self.expire(key);
+        self.note(key);
         let made = || Stored { value: Arc::new(K::default().wrap()), expires_at: None };
         let stored = self.keys.entry(key.clone()).or_insert_with(made);
         K::of_mut(Arc::make_mut(&mut stored.value)).ok_or_else(|| WRONG_TYPE.to_owned())
@@ -82,6 +85,7 @@ impl Keyspace {
     /// The value to be written, where there is one.
     pub fn find_mut<K: Kind>(&mut self, key: &Key) -> Result<Option<&mut K>, String> {
         self.expire(key);
+        self.note(key);
         let stored = self.keys.get_mut(key);
         stored
             .map(|stored| K::of_mut(Arc::make_mut(&mut stored.value)).ok_or_else(|| WRONG_TYPE.to_owned()))
@@ -99,16 +103,19 @@ impl Keyspace {
 
     /// SET … PX, whatever was there.
     pub fn set(&mut self, key: &Key, text: &str, expires_at: Option<u64>) {
+        self.note(key);
         let value = Arc::new(Value::Text(text.to_owned()));
         self.keys.insert(key.clone(), Stored { value, expires_at });
     }
 
     pub fn delete(&mut self, key: &Key) {
+        self.note(key);
         self.keys.remove(key);
     }
 
     pub fn expire_at(&mut self, key: &Key, at: Option<u64>) {
         self.expire(key);
+        self.note(key);
         if let Some(stored) = self.keys.get_mut(key) {
             stored.expires_at = at;
         }
@@ -152,7 +159,37 @@ impl Keyspace {
     }
 
     pub fn clear(&mut self) {
-        self.keys.clear();
+        let keys: Vec<Key> = self.keys.keys().cloned().collect();
+        keys.iter().for_each(|key| self.delete(key));
+    }
+
+    /// Marks a moment to go back to; of older ones so many are kept in all.
+    pub fn mark(&mut self, marks_max: usize) {
+        self.earlier.push_back(BTreeMap::new());
+        while self.earlier.len() > marks_max {
+            self.earlier.pop_front();
+        }
+    }
+
+    /// Goes back by so many marks, as far as there are any; answers by how many.
+    pub fn go_back(&mut self, marks: usize) -> usize {
+        let marks = marks.min(self.earlier.len());
+        for (key, stored) in self.earlier.drain(self.earlier.len() - marks..).rev().flatten() {
+            match stored {
+                Some(stored) => drop(self.keys.insert(key, stored)),
+                None => drop(self.keys.remove(&key)),
+            }
+        }
+        marks
+    }
+
+    /// Before a key is written.
+    fn note(&mut self, key: &Key) {
+        if let Some(since) = self.earlier.back_mut()
+            && !since.contains_key(key)
+        {
+            since.insert(key.clone(), self.keys.get(key).cloned());
+        }
     }
 
     /// Every live key and what it holds.
@@ -169,13 +206,13 @@ impl Keyspace {
 
     fn expire(&mut self, key: &Key) {
         if self.keys.contains_key(key) && !self.exists(key) {
-            self.keys.remove(key);
+            self.delete(key);
         }
     }
 
     fn drop_if<K: Kind>(&mut self, key: &Key, empty: fn(&K) -> bool) {
         if self.get::<K>(key).is_ok_and(|value| value.is_some_and(empty)) {
-            self.keys.remove(key);
+            self.delete(key);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::server::{Delivery, Late, Served, ShardServer};
@@ -49,6 +50,7 @@ impl<T: 'static> Flight<T> {
 
 impl<T: 'static> Drop for Flight<T> {
     fn drop(&mut self) {
+        self.world.flights.fetch_sub(1, Ordering::SeqCst);
         let (Some(effect), Some(late)) = (self.effect.take(), self.late) else {
             return;
         };
@@ -94,6 +96,7 @@ impl ModelLink {
             return Err(refusal::dead());
         }
         let fate = self.model.fate(self.shard);
+        self.model.world.flights.fetch_add(1, Ordering::SeqCst);
         let flight = Flight {
             world: self.model.world.clone(),
             shard: self.shard,

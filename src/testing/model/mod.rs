@@ -12,6 +12,7 @@ mod server;
 mod stream;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -60,6 +61,10 @@ struct World {
     workers: Mutex<BTreeMap<WorkerId, u64>>,
     dice: Mutex<Dice>,
     sabotage: Option<Sabotage>,
+    /// Requests that have neither arrived nor vanished.
+    flights: AtomicUsize,
+    /// When the last client thaws.
+    frozen_until: Mutex<Option<Instant>>,
 }
 
 /// What befalls all links of one process alike.
@@ -90,6 +95,8 @@ impl Model {
             workers: Mutex::default(),
             dice: Mutex::new(Dice::new(Faults::default())),
             sabotage,
+            flights: AtomicUsize::new(0),
+            frozen_until: Mutex::default(),
         };
         Model { world: Arc::new(world), client: Arc::default() }
     }
@@ -102,7 +109,7 @@ impl Model {
     /// From now on; what is on its way stays so.
     pub fn set_faults(&self, faults: Faults) {
         for shard in self.world.layout.shards() {
-            self.world.at(shard, |server| server.snapshots_max = faults.commits_lost_max);
+            self.world.at(shard, |server| server.commits_lost_max = faults.commits_lost_max);
         }
         *lock(&self.world.dice) = Dice::new(faults);
     }
@@ -123,6 +130,15 @@ impl Model {
     /// Freezes all links of this client, as SIGSTOP does a process.
     pub fn freeze(&self, duration: Duration) {
         self.client.freeze(duration);
+        let mut last = lock(&self.world.frozen_until);
+        *last = (*last).max(Some(Instant::now() + duration));
+    }
+
+    /// Whether something may still arrive that was sent before now, or a client is frozen that may go on from what it knew.
+    pub fn is_echoing(&self) -> bool {
+        let frozen = lock(&self.world.frozen_until).is_some_and(|until| until > Instant::now());
+        let late = |shard| self.world.at(shard, |server| !server.inbox.is_empty());
+        frozen || self.world.flights.load(Ordering::SeqCst) > 0 || self.world.layout.shards().any(late)
     }
 
     /// XADD: what a writer does.

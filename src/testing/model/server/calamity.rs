@@ -66,12 +66,8 @@ impl ShardServer {
     /// A replica takes over that has not heard of the last commits nor of anything since. Appended entries are kept:
     /// their writers waited for the replica.
     fn fail_over(&mut self, away: Duration, commits_lost: usize) {
-        let lost = commits_lost.min(self.before_commits.len());
+        let lost = self.keyspace.go_back(commits_lost);
         if lost > 0 {
-            let at = self.before_commits.len() - lost;
-            let mut restored = self.before_commits.split_off(at).pop_front().unwrap_or_default();
-            restored.now = self.keyspace.now;
-            self.keyspace = restored;
             self.keep_entries();
             self.history.lose(lost);
         }
@@ -80,16 +76,6 @@ impl ShardServer {
         self.inbox.clear();
         self.unblock(&refusal::unblocked());
         self.away_until = self.keyspace.now + away.as_millis() as u64;
-    }
-
-    /// Before a commit.
-    pub fn remember(&mut self) {
-        if self.snapshots_max > 0 {
-            self.before_commits.push_back(self.keyspace.clone());
-        }
-        while self.before_commits.len() > self.snapshots_max {
-            self.before_commits.pop_front();
-        }
     }
 
     /// Puts back the entries that were appended since, also those that were settled and trimmed since.

@@ -59,9 +59,8 @@ pub(super) struct ShardServer {
     pub epoch: u64,
     pub away_until: u64,
     pub full_until: u64,
-    /// The keys before each of the last commits, for a failover to go back to.
-    before_commits: VecDeque<Keyspace>,
-    pub snapshots_max: usize,
+    /// How many of the last commits a failover can lose.
+    pub commits_lost_max: usize,
     /// Sabotage: commits are not fenced.
     pub unfenced: bool,
     pub history: History,
@@ -79,8 +78,7 @@ impl ShardServer {
             epoch: 0,
             away_until: 0,
             full_until: 0,
-            before_commits: VecDeque::new(),
-            snapshots_max: 0,
+            commits_lost_max: 0,
             unfenced: false,
             history: History::default(),
         }
@@ -137,7 +135,7 @@ impl ShardServer {
         if watched != self.state_writes && !self.unfenced {
             return Ok(Committed::Refused);
         }
-        self.remember();
+        self.keyspace.mark(self.commits_lost_max);
         let stored = self.state()?;
         self.history.commits.push(Record {
             id: commit.state.last,
