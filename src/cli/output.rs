@@ -2,13 +2,15 @@
 
 use std::io::{IsTerminal, Write};
 
-use comfy_table::{Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table};
+use comfy_table::{Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, Width};
 use serde::Serialize;
 
 use crate::config::color_wanted;
 
 /// A terminal that is narrower, or does not say, gets lines as long as they are.
 const WIDTH_MIN: u16 = 60;
+/// Spaces behind each column.
+const PADDING: u16 = 2;
 
 /// Flags of every command whose answer a program may read.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
@@ -60,7 +62,7 @@ pub fn print_table(table: &Table) -> std::io::Result<()> {
     let mut table = table.clone();
     // A space on both sides of a cell is the default, but no line shall begin with one.
     for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
+        column.set_padding((0, PADDING));
     }
     for line in table.lines() {
         writeln!(stdout, "{}", line.trim_end())?;
@@ -95,6 +97,15 @@ pub fn whole(table: &mut Table, columns: &[usize]) {
     for column in columns {
         if let Some(column) = table.column_mut(*column) {
             column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
+}
+
+/// Makes these columns, from the first on, wide enough for texts of these widths.
+pub fn at_least(table: &mut Table, widths: &[u16]) {
+    for (at, width) in widths.iter().enumerate() {
+        if let Some(column) = table.column_mut(at) {
+            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(width.saturating_add(PADDING))));
         }
     }
 }

@@ -7,6 +7,12 @@ pub fn of_items(count: u64) -> ProgressBar {
     styled(ProgressBar::new(count), "{bar:30} {human_pos} of {human_len}, {per_sec}, {eta} left")
 }
 
+/// How far it is now, of how much by what is known now.
+pub fn show(bar: &ProgressBar, (done, count): (u64, u64)) {
+    bar.set_length(count);
+    bar.set_position(done);
+}
+
 /// So many bytes are to be read; the number of changes and their rate come as the message.
 pub fn of_bytes(count: u64) -> ProgressBar {
     styled(ProgressBar::new(count), "{bar:30} {bytes} of {total_bytes}, {msg}, {eta} left")

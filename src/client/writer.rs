@@ -111,6 +111,16 @@ impl Error {
 /// in the same shard are refused as [`Error::Behind`], until the failed one is appended again. Otherwise it would be lost:
 /// workers drop a sequence that is not above the last one.
 ///
+/// **Backpressure.** A server that is full, away or slow fills the queue, and [`Writer::enqueue`] waits for room, up to
+/// [`Options::timeout`]: then it says [`Error::Full`]. A slot that moves is followed without a word.
+///
+/// **After an error.** Every error but `Unknown` and [`Error::Abandoned`] is certain: this append put nothing into the stream
+/// and never will. It speaks of this append alone; what was unknown of an earlier append of the same change stays so.
+/// To get through, append again what failed, in its order, with the same sequences, as often as it takes: workers
+/// apply each sequence of a producer once, wherever a copy that was unknown turns up. Without a producer only what
+/// failed for certain can be appended again without a second thought; an event id covers the rest within the window in
+/// which workers remember it.
+///
 /// Accepted changes go on being appended when the caller drops what waits for them, and when the writer itself goes.
 ///
 /// ```no_run

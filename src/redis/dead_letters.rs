@@ -7,9 +7,10 @@ use bytes::Bytes;
 use tokio::time::{Instant, sleep_until};
 
 use super::query::{ask, command};
+use super::status::milliseconds;
 use super::{encode::Pipeline, error::Error, pipes::Pipes, reply::Reply, topology::Topology};
 use crate::change::Fields;
-use crate::error::{Disposition, ServerError};
+use crate::error::Disposition;
 use crate::key::{Keys, ShardKeys};
 use crate::position::EntryId;
 use crate::shard::{Layout, Shard};
@@ -17,7 +18,7 @@ use crate::shard::{Layout, Shard};
 const REPLAY: &str = include_str!("lua/replay.lua");
 /// What the names of the original fields begin with.
 const FIELD_PREFIX: &[u8] = b"f.";
-/// How long one request is tried while its slot's owner changes, and the pause between two tries.
+/// How long one request is tried while its slot's owner changes or memory is full, and the pause between two tries.
 const PATIENCE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -34,14 +35,22 @@ pub struct DeadLetter {
     pub fields: Fields,
 }
 
-/// What became of a letter that was to be replayed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Replayed {
-    /// It is in the stream of changes again, under this id.
-    Appended(EntryId),
-    /// Somebody else replayed or dropped it.
-    Gone,
-    Refused(ServerError),
+impl DeadLetter {
+    /// About how much memory it takes.
+    pub fn bytes(&self) -> usize {
+        let fields: usize = self.fields.iter().map(|(name, value)| name.len() + value.len()).sum();
+        fields + self.reason.len() + self.kind.len() + self.entry.len()
+    }
+}
+
+/// A shard's dead letters at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Survey {
+    /// The time of the shard's node, Unix milliseconds.
+    pub now: u64,
+    pub count: u64,
+    /// The youngest one.
+    pub last: Option<EntryId>,
 }
 
 /// The dead letters of a layout. Every operation may be repeated without harm. Cheap to clone.
@@ -58,18 +67,18 @@ impl DeadLetters {
         Self { topology, pipes, keys, layout }
     }
 
-    /// How many there are in a shard.
-    pub async fn count(&self, shard: Shard) -> Result<u64, Error> {
+    /// How many there are in a shard, up to which one, and how late it is there.
+    pub async fn survey(&self, shard: Shard) -> Result<Survey, Error> {
         let keys = self.keys(shard);
-        self.one(&keys, command(&["XLEN", keys.dead_letters.as_str()])).await?.as_u64()
-    }
-
-    /// The youngest one.
-    pub async fn last(&self, shard: Shard) -> Result<Option<EntryId>, Error> {
-        let keys = self.keys(shard);
-        let query = command(&["XREVRANGE", keys.dead_letters.as_str(), "+", "-", "COUNT", "1"]);
-        let letters = letters(shard, &self.one(&keys, query).await?)?;
-        Ok(letters.first().map(|letter| letter.id))
+        let key = keys.dead_letters.as_str();
+        let commands = [&["TIME"][..], &["XLEN", key], &["XREVRANGE", key, "+", "-", "COUNT", "1"]];
+        let replies = self.all(&keys, commands.map(command).to_vec()).await?;
+        let replies: Vec<Reply> = replies.into_iter().map(Reply::checked).collect::<Result<_, _>>()?;
+        let [now, count, last] = &replies[..] else {
+            return Err(Error::protocol("an answer to each command", "another number"));
+        };
+        let last = letters(shard, last)?.first().map(|letter| letter.id);
+        Ok(Survey { now: milliseconds(now)?, count: count.as_u64()?, last })
     }
 
     /// At most `count` after one id and up to another, oldest first.
@@ -92,12 +101,21 @@ impl DeadLetters {
         Ok(letters(shard, &reply)?.pop())
     }
 
-    /// Appends each letter's `fields`, which may differ from those it has, and removes the letter, in one step for each.
-    /// The fields must belong to this shard.
-    pub async fn replay(&self, shard: Shard, letters: &[(EntryId, Fields)]) -> Result<Vec<Replayed>, Error> {
+    /// Appends each letter's `fields`, which may differ from those it has, and removes the letter, all in one step and in
+    /// this order. The fields must belong to this shard. Answers the new id of each, none for one that is gone: somebody
+    /// else replayed or dropped it, or an earlier try did whose answer was lost.
+    ///
+    /// # Errors
+    ///
+    /// After a refusal each letter is where it was or is replayed; one that is replayed is gone at the next try.
+    pub async fn replay(&self, shard: Shard, letters: &[(EntryId, Fields)]) -> Result<Vec<Option<EntryId>>, Error> {
         let keys = self.keys(shard);
-        let commands: Vec<Pipeline> = letters.iter().map(|(id, fields)| replay(&keys, *id, fields)).collect();
-        self.all(&keys, commands).await?.into_iter().map(replayed).collect()
+        let reply = self.one(&keys, replay(&keys, letters)).await?;
+        let answer = |reply: &Reply| match reply {
+            Reply::Null => Ok(None),
+            reply => entry_id(reply).map(Some),
+        };
+        reply.as_array()?.iter().map(answer).collect()
     }
 
     /// Removes letters for good; answers how many were there.
@@ -165,29 +183,23 @@ impl DeadLetters {
 /// Whether the same may succeed a moment later.
 fn passes(disposition: Disposition) -> bool {
     match disposition {
-        Disposition::Retry | Disposition::Refresh | Disposition::Ambiguous => true,
-        Disposition::Fenced | Disposition::Full | Disposition::Poison | Disposition::Fatal => false,
+        Disposition::Retry | Disposition::Refresh | Disposition::Ambiguous | Disposition::Full => true,
+        Disposition::Fenced | Disposition::Poison | Disposition::Fatal => false,
     }
 }
 
-fn replay(keys: &ShardKeys, id: EntryId, fields: &Fields) -> Pipeline {
+fn replay(keys: &ShardKeys, letters: &[(EntryId, Fields)]) -> Pipeline {
     let mut pipeline = Pipeline::new();
     let mut command = pipeline.command("EVAL");
     command.arg(REPLAY).arg_u64(2).arg(keys.dead_letters.as_bytes()).arg(keys.changes.as_bytes());
-    command.arg(id.to_string());
-    for (name, value) in fields {
-        command.arg(name).arg(value);
+    for (id, fields) in letters {
+        command.arg(id.to_string()).arg_u64(2 * fields.len() as u64);
+        for (name, value) in fields {
+            command.arg(name).arg(value);
+        }
     }
     drop(command);
     pipeline
-}
-
-fn replayed(reply: Reply) -> Result<Replayed, Error> {
-    match reply {
-        Reply::Null => Ok(Replayed::Gone),
-        Reply::Error(error) => Ok(Replayed::Refused(*error)),
-        reply => entry_id(&reply).map(Replayed::Appended),
-    }
 }
 
 fn letters(shard: Shard, entries: &Reply) -> Result<Vec<DeadLetter>, Error> {

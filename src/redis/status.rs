@@ -346,7 +346,7 @@ fn entry_id(entry: &Reply) -> Result<EntryId, Error> {
     position(id)?.ok_or_else(|| Error::protocol("an entry id", "nothing"))
 }
 
-fn milliseconds(time: &Reply) -> Result<u64, Error> {
+pub(super) fn milliseconds(time: &Reply) -> Result<u64, Error> {
     match time.as_array()? {
         [seconds, microseconds] => Ok(seconds.as_u64()? * 1000 + microseconds.as_u64()? / 1000),
         _ => Err(Error::protocol("seconds and microseconds", "another number")),

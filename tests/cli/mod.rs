@@ -4,6 +4,7 @@ mod config;
 mod demo;
 mod dlq;
 mod keys;
+mod letters;
 mod outages;
 mod read;
 mod refusals;
@@ -15,6 +16,7 @@ mod write;
 use std::process::{Command, Output};
 
 /// What one run of heyday gave.
+#[derive(Debug)]
 pub struct Run {
     pub code: i32,
     pub stdout: String,

@@ -12,6 +12,7 @@ use super::{command, run};
 use crate::support::cluster::own_cluster;
 use crate::support::eventually;
 use crate::support::process::Process;
+use crate::support::proxy::{Cut, Proxy};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -282,4 +283,49 @@ async fn full_memory_stops_a_file_and_names_the_lines_cluster_own() {
     let one = run(&["write", "remove", "user=u", "friend=f"], &variables);
     let last = one.stderr.lines().last().unwrap();
     assert!(one.code == 69 && last.starts_with("heyday: shard 0: not appended: "), "{}", one.stderr);
+}
+
+// The proxy runs beside the command that the test waits for.
+#[tokio::test(flavor = "multi_thread")]
+async fn file_of_a_producer_is_finished_after_answers_were_lost() {
+    const LINES: usize = 400;
+    let stage = Stage::with_shards(1).await;
+    let shard = stage.json(&["shard", "u", "--json"]);
+    let node = shard["node"].as_str().unwrap().parse().unwrap();
+    let proxy = Proxy::start(&node).await;
+    let map = format!("{{\"{node}\"=\"{}\"}}", proxy.address());
+    let settings = [
+        ("HEYDAY_REDIS__ADDRESS_MAP", map.as_str()),
+        ("HEYDAY_WRITER__TIMEOUT", "2s"),
+        ("HEYDAY_WRITER__BATCH_CHANGES_MAX", "10"),
+        ("HEYDAY_WRITER__QUEUE_CHANGES_MAX", "50"),
+    ];
+    let variables = [&stage.variables()[..], &settings].concat();
+    let line = |at: usize| format!(r#"{{"type":"profile","user":"u","profile.at":"{at}"}}"#);
+    let (_folder, path) = file(&(1..=LINES).map(line).collect::<Vec<_>>());
+    let arguments = ["write", "--file", path.as_str(), "--producer", "import-9", "--json"];
+    let _worker = stage.worker().await;
+
+    // From the batch with this line on nothing is answered, and what waits here gets there after the command has ended.
+    proxy.hold_before("at\r\n$3\r\n201\r\n");
+    let stopped = run(&arguments, &variables);
+    assert_eq!(stopped.code, 69, "{}", stopped.stderr);
+    assert!(stopped.stderr.contains("may or may not be appended: line"), "{}", stopped.stderr);
+    assert!(!stopped.stderr.contains("comes first"), "that is only what follows from it: {}", stopped.stderr);
+    let tally: serde_json::Value = serde_json::from_str(&stopped.stdout).unwrap();
+    let lines = |kind: &str| -> Vec<u64> { serde_json::from_value(tally[kind].clone()).unwrap() };
+    let (appended, unknown, refused) = (tally["appended"].as_u64().unwrap(), lines("unknown"), lines("refused"));
+    assert!(unknown.contains(&201) && unknown.is_sorted(), "{tally}");
+    assert!(refused.iter().all(|line| *line > unknown[unknown.len() - 1]), "what waited behind it is certain: {tally}");
+    assert_eq!(appended + (unknown.len() + refused.len()) as u64, tally["lines"].as_u64().unwrap(), "{tally}");
+    let length = stage.redis(&["XLEN", shard["keys"]["changes"].as_str().unwrap()]).await;
+    proxy.release();
+    assert!(length.parse::<u64>().unwrap() <= appended + unknown.len() as u64, "{length} entries: {tally}");
+    proxy.cut(Cut::Reset);
+
+    let again = stage.heyday(&arguments);
+    assert_eq!(again.code, 0, "{}", again.stderr);
+    settled(&stage).await;
+    let profile = stage.json(&["read", "u", "--json"])["profile"].clone();
+    assert_eq!((&profile["version"], &profile["at"]), (&json!(LINES), &json!("400")), "each line once");
 }

@@ -3,8 +3,11 @@
 mod client;
 mod guarantees;
 mod leftovers;
+mod letters;
+mod poison;
 mod proof;
 mod reader;
+mod resend;
 mod store;
 mod subscriber;
 mod topology;

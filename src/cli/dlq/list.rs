@@ -1,13 +1,18 @@
 //! `heyday dlq list`.
 
+use comfy_table::Table;
+use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::walk::{Filter, Walk};
 use super::{field, open, shown};
 use crate::cli::cluster::block_on;
 use crate::cli::output::{self, Format};
-use crate::cli::{Context, Exit};
+use crate::cli::{Context, Exit, progress};
 use crate::redis::dead_letters::DeadLetter;
+
+/// Rows of a table that are printed together.
+const ROWS_MAX: usize = 1000;
 
 /// List dead letters: where, since when, whose, and why
 #[derive(Debug, clap::Args)]
@@ -34,6 +39,8 @@ pub(super) struct Row {
     kind: String,
     reason: String,
     entry: String,
+    /// Decides what a replay does: none means that it is applied as if it happened now.
+    version: Option<String>,
     fields: Vec<(String, String)>,
 }
 
@@ -45,6 +52,7 @@ impl Row {
             kind: letter.kind.clone(),
             reason: letter.reason.clone(),
             entry: letter.entry.clone(),
+            version: field(letter, "version").map(shown),
             fields: letter.fields.iter().map(|(name, value)| (shown(name), shown(value))).collect(),
         }
     }
@@ -54,8 +62,9 @@ pub(super) fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exi
     block_on(async {
         let (letters, layout) = open(context).await?;
         let mut walk = Walk::start(letters, &layout, arguments.filter).await?;
-        let mut table = output::table(&["shard", "letter", "since", "user", "type", "kind", "reason"]);
+        let mut listing = Listing::new(arguments.format.json);
         let limit = if arguments.limit == 0 { u64::MAX } else { arguments.limit };
+        let bar = if output::is_terminal() { ProgressBar::hidden() } else { progress::of_items(walk.progress().1) };
         let (mut listed, mut more) = (0, false);
         while !more && let Some(page) = walk.next().await? {
             for letter in &page {
@@ -64,17 +73,12 @@ pub(super) fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exi
                     break;
                 }
                 listed += 1;
-                if arguments.format.json {
-                    output::print_json(&Row::new(letter))?;
-                } else {
-                    table.add_row(cells(letter));
-                }
+                listing.add(letter)?;
             }
+            progress::show(&bar, walk.progress());
         }
-        if !arguments.format.json && listed > 0 {
-            output::right(&mut table, &[0]);
-            output::print_table(&table)?;
-        }
+        bar.finish_and_clear();
+        listing.print()?;
         if more {
             eprintln!("heyday: there are more; --limit 0 lists all");
         } else if listed == 0 {
@@ -82,6 +86,42 @@ pub(super) fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exi
         }
         Ok(Exit::Done)
     })
+}
+
+/// Letters as they come: lines of JSON at once, rows of a table some at a time.
+struct Listing {
+    json: bool,
+    table: Table,
+    /// The widths of the columns printed before, for those below to be no narrower.
+    widths: Vec<u16>,
+}
+
+impl Listing {
+    fn new(json: bool) -> Listing {
+        let table = output::table(&["shard", "letter", "since", "user", "type", "kind", "reason"]);
+        Listing { json, table, widths: Vec::new() }
+    }
+
+    fn add(&mut self, letter: &DeadLetter) -> std::io::Result<()> {
+        if self.json {
+            return output::print_json(&Row::new(letter));
+        }
+        self.table.add_row(cells(letter));
+        if self.table.row_count() < ROWS_MAX { Ok(()) } else { self.print() }
+    }
+
+    /// Prints the rows that wait.
+    fn print(&mut self) -> std::io::Result<()> {
+        if self.table.row_count() == 0 {
+            return Ok(());
+        }
+        output::right(&mut self.table, &[0]);
+        output::at_least(&mut self.table, &self.widths);
+        self.widths = self.table.column_max_content_widths();
+        output::print_table(&self.table)?;
+        self.table = output::plain();
+        Ok(())
+    }
 }
 
 fn cells(letter: &DeadLetter) -> [String; 7] {

@@ -8,9 +8,12 @@ mod walk;
 
 use std::io::{BufRead, IsTerminal, Write};
 
+use indicatif::ProgressBar;
+
 use super::cluster::Cluster;
-use super::exit::{Absent, Usage};
-use super::{Context, Exit};
+use super::exit::{self, Absent, Usage};
+use super::signals::Signals;
+use super::{Context, Exit, progress};
 use crate::position::EntryId;
 use crate::redis::dead_letters::{DeadLetter, DeadLetters};
 use crate::shard::{Layout, Shard};
@@ -47,7 +50,7 @@ struct Selection {
     #[arg(value_name = "SHARD", requires = "ids")]
     of_shard: Option<u32>,
     /// Letters as `heyday dlq list` shows them
-    #[arg(value_name = "LETTER", conflicts_with_all = ["shard", "user", "reason", "all"])]
+    #[arg(value_name = "LETTER", conflicts_with_all = ["shard", "user", "reason", "older_than", "newer_than", "all"])]
     ids: Vec<EntryId>,
     #[command(flatten)]
     filter: Filter,
@@ -66,8 +69,6 @@ struct Selection {
 struct Chosen {
     source: Source,
     limit: u64,
-    /// The most there can be, for a progress bar.
-    count_max: u64,
 }
 
 enum Source {
@@ -80,7 +81,8 @@ impl Selection {
     fn confirm(&self, what: &str) -> Result<bool, Usage> {
         if self.ids.is_empty() && !self.all && self.filter.is_empty() {
             return Err(Usage(
-                "which letters? give SHARD and LETTER, or --shard, --user, --reason or --all".to_owned(),
+                "which letters? give SHARD and LETTER, or --shard, --user, --reason, --older-than, --newer-than or --all"
+                    .to_owned(),
             ));
         }
         if self.yes {
@@ -101,15 +103,49 @@ impl Selection {
         let limit = self.limit.unwrap_or(u64::MAX);
         if let Some(shard) = self.of_shard {
             let named = named(letters, layout.shard(shard)?, &self.ids).await?;
-            let count_max = named.len() as u64;
-            return Ok(Chosen { source: Source::Named(named), limit, count_max });
+            return Ok(Chosen { source: Source::Named(named), limit });
         }
         let walk = Walk::start(letters.clone(), layout, self.filter).await?;
-        Ok(Chosen { count_max: walk.count_max().min(limit), source: Source::Walked(walk), limit })
+        Ok(Chosen { source: Source::Walked(walk), limit })
     }
 }
 
 impl Chosen {
+    /// Hands every page to `work`, until the last, a signal or a failure. A page that was begun is finished, so that what
+    /// is counted is what was done.
+    async fn each(
+        mut self,
+        mut work: impl AsyncFnMut(Vec<DeadLetter>, &ProgressBar) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Ended> {
+        let mut signals = Signals::new()?;
+        let bar = progress::of_items(self.progress().1);
+        let ended = loop {
+            let page = tokio::select! {
+                biased;
+                () = signals.next() => break Ended::Told,
+                page = self.next() => page,
+            };
+            let worked = match page {
+                Ok(Some(page)) => work(page, &bar).await,
+                Ok(None) => break Ended::Finished,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = worked {
+                break Ended::Failed(error);
+            }
+            progress::show(&bar, self.progress());
+        };
+        bar.finish_and_clear();
+        Ok(ended)
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        match &self.source {
+            Source::Named(letters) => (0, letters.len() as u64),
+            Source::Walked(walk) => walk.progress(),
+        }
+    }
+
     /// The next letters, all of one shard; none at the end.
     async fn next(&mut self) -> anyhow::Result<Option<Vec<DeadLetter>>> {
         if self.limit == 0 {
@@ -123,6 +159,32 @@ impl Chosen {
         page.truncate(usize::try_from(self.limit).unwrap_or(usize::MAX));
         self.limit -= page.len() as u64;
         Ok(Some(page))
+    }
+}
+
+/// How the way through the letters ended.
+enum Ended {
+    Finished,
+    /// By a signal.
+    Told,
+    Failed(anyhow::Error),
+}
+
+impl Ended {
+    fn is_finished(&self) -> bool {
+        matches!(self, Ended::Finished)
+    }
+
+    /// Tells why not all letters were reached. The others are where they were: the same command goes on with them.
+    fn tell(&self, done: Exit) -> Exit {
+        match self {
+            Ended::Finished => done,
+            Ended::Told => {
+                eprintln!("heyday: told to stop; the same command goes on from here");
+                Exit::Found
+            }
+            Ended::Failed(error) => exit::report(error),
+        }
     }
 }
 

@@ -3,20 +3,25 @@
 use std::str::FromStr;
 use std::time::SystemTime;
 
+use anyhow::Context as _;
+use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::{Selection, open};
 use crate::change::{Change, Fields, Limits};
 use crate::cli::cluster::block_on;
 use crate::cli::output::{self, Format};
-use crate::cli::{Context, Exit, progress};
+use crate::cli::{Context, Exit};
 use crate::position::EntryId;
-use crate::redis;
-use crate::redis::dead_letters::{DeadLetter, DeadLetters, Replayed};
+use crate::redis::dead_letters::{DeadLetter, DeadLetters};
 use crate::shard::Layout;
 
 /// Letters that are kept and named, each in a line; of the others only their number is told.
 const NAMED_MAX: u64 = 20;
+
+/// What becomes of a replayed letter.
+pub(super) const WITH_VERSION: &str = "applied where nothing newer is known";
+pub(super) const WITHOUT_VERSION: &str = "applied as if it happened now, also over later changes of the same user";
 
 /// Append dead letters to the stream again
 #[derive(Debug, clap::Args)]
@@ -26,7 +31,11 @@ const NAMED_MAX: u64 = 20;
     applied twice, even where this command is interrupted and run again. A letter that no worker would \
     apply as it is now is kept and named, and the exit code is 1: mend it with --set. A letter whose entry \
     was trimmed has no fields left to append. A producer's name and seq are left out, as the producer has gone \
-    on since, unless --set names them."
+    on since, unless --set names them.\n\n\
+    A letter with a version is applied where nothing newer is known of that friendship or profile field. One without \
+    is applied as if it happened now, also over what the same user's later changes say: `dlq show` tells which \
+    it is, and --set version=N gives it one.\n\n\
+    Ctrl-C ends it between two steps, and it says how many were replayed."
 )]
 pub(super) struct Arguments {
     #[command(flatten)]
@@ -54,6 +63,18 @@ struct Answer {
     kept: u64,
     /// Replayed or dropped by somebody else meanwhile.
     gone: u64,
+    /// Of the replayed ones, those with a version.
+    with_version: u64,
+    without_version: u64,
+    /// Whether no letter is left that was to be replayed.
+    finished: bool,
+}
+
+/// A letter as it goes into the stream.
+struct Ready {
+    letter: EntryId,
+    fields: Fields,
+    versioned: bool,
 }
 
 impl FromStr for Set {
@@ -70,39 +91,51 @@ pub(super) fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exi
         return Ok(Exit::Done);
     }
     let limits = context.settings.config.limits();
-    let answer = block_on(async {
+    let mut answer = Answer::default();
+    let ended = block_on(async {
         let (letters, layout) = open(context).await?;
-        let mut chosen = arguments.selection.choose(&letters, &layout).await?;
+        let chosen = arguments.selection.choose(&letters, &layout).await?;
         let mender = Mender { set: arguments.set, unset: arguments.unset, limits, layout };
-        let bar = progress::of_items(chosen.count_max);
-        let mut answer = Answer::default();
-        while let Some(page) = chosen.next().await? {
+        let replay = async |page: Vec<DeadLetter>, bar: &ProgressBar| {
             let ready = bar.suspend(|| answer.sort_out(&page, &mender));
-            answer.replay(&letters, &page[0], ready).await?;
-            bar.inc(page.len() as u64);
-        }
-        bar.finish_and_clear();
-        Ok(answer)
+            answer.replay(&letters, &page[0], ready).await
+        };
+        chosen.each(replay).await
     })?;
+    answer.finished = ended.is_finished();
     if answer.kept > NAMED_MAX {
         eprintln!("heyday: and {} more kept", answer.kept - NAMED_MAX);
     }
     if arguments.format.json {
         output::print_json(&answer)?;
     } else {
-        let gone = if answer.gone > 0 { format!(", {} gone meanwhile", answer.gone) } else { String::new() };
-        output::print(&format!("{} replayed, {} kept{gone}\n", answer.replayed, answer.kept))?;
+        output::print(&answer.text())?;
     }
-    Ok(if answer.kept == 0 { Exit::Done } else { Exit::Found })
+    Ok(ended.tell(if answer.kept == 0 { Exit::Done } else { Exit::Found }))
 }
 
 impl Answer {
+    fn text(&self) -> String {
+        let Answer { replayed, kept, gone, with_version, without_version, .. } = self;
+        let gone = if *gone > 0 { format!(", {gone} gone meanwhile") } else { String::new() };
+        let mut text = format!("{replayed} replayed, {kept} kept{gone}\n");
+        if *with_version > 0 {
+            text.push_str(&format!("{with_version} with a version: {WITH_VERSION}\n"));
+        }
+        if *without_version > 0 {
+            text.push_str(&format!("{without_version} without a version: {WITHOUT_VERSION}\n"));
+        }
+        text
+    }
+
     /// The letters that can be replayed, mended; the others are named.
-    fn sort_out(&mut self, page: &[DeadLetter], mender: &Mender) -> Vec<(EntryId, Fields)> {
+    fn sort_out(&mut self, page: &[DeadLetter], mender: &Mender) -> Vec<Ready> {
         let mut ready = Vec::with_capacity(page.len());
         for letter in page {
             match mender.mend(letter) {
-                Ok(fields) => ready.push((letter.id, fields)),
+                Ok((fields, change)) => {
+                    ready.push(Ready { letter: letter.id, fields, versioned: change.version.is_some() });
+                }
                 Err(reason) => {
                     self.kept += 1;
                     if self.kept <= NAMED_MAX {
@@ -114,24 +147,24 @@ impl Answer {
         ready
     }
 
-    async fn replay(
-        &mut self,
-        letters: &DeadLetters,
-        first: &DeadLetter,
-        ready: Vec<(EntryId, Fields)>,
-    ) -> anyhow::Result<()> {
+    async fn replay(&mut self, letters: &DeadLetters, first: &DeadLetter, ready: Vec<Ready>) -> anyhow::Result<()> {
         if ready.is_empty() {
             return Ok(());
         }
-        let outcomes = letters.replay(first.shard, &ready).await?;
-        for (outcome, (id, _)) in outcomes.into_iter().zip(&ready) {
-            match outcome {
-                Replayed::Appended(_) => self.replayed += 1,
-                Replayed::Gone => self.gone += 1,
-                Replayed::Refused(error) => {
-                    let done = format!("shard {} letter {id}, after {} were replayed", first.shard, self.replayed);
-                    return Err(anyhow::Error::from(redis::Error::Server(error)).context(done));
+        let (count, shard, id) = (ready.len(), first.shard, ready[0].letter);
+        let versioned: Vec<bool> = ready.iter().map(|ready| ready.versioned).collect();
+        let ready: Vec<(EntryId, Fields)> = ready.into_iter().map(|ready| (ready.letter, ready.fields)).collect();
+        let stopped = || {
+            format!("shard {shard}: letter {id} and those behind it, {count} at the most, may or may not be replayed")
+        };
+        let replayed = letters.replay(shard, &ready).await.with_context(stopped)?;
+        for (entry, versioned) in replayed.into_iter().zip(versioned) {
+            match entry {
+                Some(_) => {
+                    self.replayed += 1;
+                    *(if versioned { &mut self.with_version } else { &mut self.without_version }) += 1;
                 }
+                None => self.gone += 1,
             }
         }
         Ok(())
@@ -147,7 +180,7 @@ struct Mender {
 }
 
 impl Mender {
-    fn mend(&self, letter: &DeadLetter) -> Result<Fields, String> {
+    fn mend(&self, letter: &DeadLetter) -> Result<(Fields, Change), String> {
         if letter.fields.is_empty() {
             return Err("its entry was trimmed, there is nothing to append".to_owned());
         }
@@ -169,6 +202,6 @@ impl Mender {
         if shard != letter.shard {
             return Err(format!("user {} belongs to shard {shard}: write it anew and drop the letter", change.user));
         }
-        Ok(fields)
+        Ok((fields, change))
     }
 }

@@ -1,7 +1,8 @@
 //! `heyday dlq show`.
 
 use super::list::Row;
-use super::{no_such, open, shown};
+use super::replay::{WITH_VERSION, WITHOUT_VERSION};
+use super::{field, no_such, open, shown};
 use crate::cli::cluster::block_on;
 use crate::cli::output::{self, Format};
 use crate::cli::{Context, Exit};
@@ -35,6 +36,14 @@ pub(super) fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exi
     Ok(Exit::Done)
 }
 
+/// What a replay would do.
+fn replayed(letter: &DeadLetter) -> String {
+    match field(letter, "version") {
+        Some(version) => format!("with version {}: {WITH_VERSION}", shown(version)),
+        None => format!("without a version: {WITHOUT_VERSION}"),
+    }
+}
+
 fn print(letter: &DeadLetter) -> std::io::Result<()> {
     let mut table = output::plain();
     table.add_row(["shard", &letter.shard.to_string()]);
@@ -43,6 +52,9 @@ fn print(letter: &DeadLetter) -> std::io::Result<()> {
     table.add_row(["entry", &letter.entry]);
     table.add_row(["kind", &letter.kind]);
     table.add_row(["reason", &letter.reason]);
+    if !letter.fields.is_empty() {
+        table.add_row(["replayed", &replayed(letter)]);
+    }
     output::print_table(&table)?;
     output::print("\n")?;
     if letter.fields.is_empty() {

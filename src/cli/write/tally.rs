@@ -28,8 +28,11 @@ impl Tally {
     pub fn failed(&mut self, line: u64, error: writer::Error) {
         let lines = if error.possibly_appended() { &mut self.unknown } else { &mut self.refused };
         lines.push(line);
-        // What came first explains the others: behind it stands what only waited for it.
-        self.failure.get_or_insert(error);
+        // What came first explains the others: behind it stands what only waited for it, of which some are told at once.
+        let explained = self.failure.as_ref().is_some_and(|failure| !matches!(failure, writer::Error::Behind { .. }));
+        if !explained {
+            self.failure = Some(error);
+        }
     }
 
     /// One sentence for each kind of trouble.
