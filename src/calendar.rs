@@ -74,6 +74,12 @@ impl Calendar {
         end.saturating_add(self.day_grace.as_secs().try_into().unwrap_or(i64::MAX / 2))
     }
 
+    /// When `date` comes within the horizon, in Unix milliseconds: from then on changes keep its key.
+    pub fn opens_at(&self, date: Date) -> i64 {
+        let first = date.saturating_sub(jiff::Span::new().days(i64::from(self.horizon_days)));
+        self.instant(first, Time::midnight()).saturating_mul(1000)
+    }
+
     /// A local time that a clock change skips is taken as the time after the gap.
     fn instant(&self, date: Date, time: Time) -> i64 {
         date.to_datetime(time)

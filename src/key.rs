@@ -2,6 +2,8 @@
 //!
 //! [`REGISTRY`] is the table that `heyday keys` prints and from which `docs/keys.md` is generated.
 
+mod name;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -9,6 +11,8 @@ use jiff::civil::Date;
 
 use crate::change::UserId;
 use crate::shard::{Layout, Shard, slot_of};
+
+pub use name::{Found, slot_of_name};
 
 /// The consumer group of the workers on every `changes` stream.
 pub const GROUP: &str = "heyday";

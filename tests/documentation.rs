@@ -1,6 +1,6 @@
 //! Lists in the documentation are the tables of the code.
 
-use heyday::{admin, change, cli::exit, key, metrics};
+use heyday::{admin, change, cli::exit, invariant, key, metrics};
 
 const OPERATIONS: (&str, &str) = ("docs/operations.md", include_str!("../docs/operations.md"));
 const KEYS: (&str, &str) = ("docs/keys.md", include_str!("../docs/keys.md"));
@@ -38,6 +38,11 @@ fn operations_lists_every_endpoint() {
 fn operations_lists_every_kind_of_dead_letter() {
     let rows: String = change::KINDS.iter().map(|kind| format!("- `{kind}`\n")).collect();
     check(OPERATIONS, "kinds", &rows);
+}
+
+#[test]
+fn operations_lists_every_kind_of_violation() {
+    check(OPERATIONS, "violations", &invariant::markdown());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! To add a command: write its file with `Arguments` and `run`, and give it a `mod` line and a row in `commands!`.
 
+mod check;
 mod cluster;
 mod config;
 mod demo;
@@ -71,6 +72,7 @@ commands! {
     Shard => shard,
     Status => status,
     Dlq => dlq,
+    Check => check,
     Keys => keys,
     Config => config,
     Demo => demo,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Content, Contents};
 use crate::key::Keys;
-use crate::redis::{Error, Link, Pipeline, Reply, Topology};
+use crate::redis::{Error, Link, Pipeline, Reply, Topology, escaped};
 
 /// Names asked for at once, and keys read in one pipeline.
 const KEYS_READ_MAX: usize = 512;
@@ -109,20 +109,4 @@ fn pairs(reply: &Reply) -> Result<impl Iterator<Item = (&Reply, &Reply)>, Error>
 
 fn shape(expected: &str) -> Error {
     Error::protocol(expected, "another answer")
-}
-
-/// A prefix as a pattern that matches only itself.
-fn escaped(prefix: &str) -> String {
-    prefix
-        .chars()
-        .flat_map(|c| matches!(c, '*' | '?' | '[' | ']' | '\\').then_some('\\').into_iter().chain([c]))
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn a_prefix_is_no_pattern() {
-        assert_eq!(super::escaped("a*[b]?\\"), "a\\*\\[b\\]\\?\\\\");
-    }
 }

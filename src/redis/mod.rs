@@ -10,6 +10,8 @@ pub mod dead_letters;
 mod decode;
 mod encode;
 mod error;
+#[cfg(feature = "server")]
+pub mod inspect;
 pub mod layout;
 mod link;
 pub mod log;
@@ -43,6 +45,8 @@ pub use options::{AddressError, ConnectOptions, NodeAddress};
 pub use pipe::Pipe;
 pub use pipes::Pipes;
 pub use pubsub::{Event, Subscription};
+#[cfg(feature = "server")]
+pub use query::escaped;
 pub use reply::Reply;
 #[cfg(feature = "server")]
 pub use status::{Inspector, ShardFigures, ShardStatus, Status, UNREAD_COUNTED_MAX, WorkerStatus};

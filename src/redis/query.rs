@@ -49,3 +49,19 @@ pub(super) async fn ask(
     }
     Ok(replies)
 }
+
+/// A prefix as a pattern that matches only itself.
+pub fn escaped(prefix: &str) -> String {
+    prefix
+        .chars()
+        .flat_map(|c| matches!(c, '*' | '?' | '[' | ']' | '\\').then_some('\\').into_iter().chain([c]))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_prefix_is_no_pattern() {
+        assert_eq!(super::escaped("a*[b]?\\"), "a\\*\\[b\\]\\?\\\\");
+    }
+}

@@ -3,7 +3,7 @@
 use heyday::local::Nodes;
 
 use super::{Run, run};
-use crate::support::cluster::{shared_cluster, unique_prefix};
+use crate::support::cluster::{foreign_prefix, shared_cluster, unique_prefix};
 use crate::support::process::Process;
 
 /// Commands and workers that share a layout, and nothing with other tests.
@@ -23,7 +23,17 @@ impl Stage {
 
     /// With a layout of so many shards.
     pub async fn with_shards(shards: u32) -> Stage {
-        let stage = Stage::bare().await;
+        Stage::bare().await.laid_out(shards)
+    }
+
+    /// The same for a test that puts keys there which no row of the registry names.
+    pub async fn foreign_with_shards(shards: u32) -> Stage {
+        let bare = Stage::bare().await;
+        Stage { prefix: foreign_prefix(), ..bare }.laid_out(shards)
+    }
+
+    fn laid_out(self, shards: u32) -> Stage {
+        let stage = self;
         let created = stage.heyday(&["init", "--shards", &shards.to_string()]);
         assert_eq!((created.code, created.stderr.as_str()), (0, ""));
         stage

@@ -189,7 +189,7 @@ impl Ended {
 }
 
 /// Only a clear yes is one. Whoever says no learns that it was heard.
-fn agreed(question: &str, input: &mut impl BufRead, output: &mut impl Write) -> bool {
+pub(super) fn agreed(question: &str, input: &mut impl BufRead, output: &mut impl Write) -> bool {
     drop(write!(output, "heyday: {question} [y/N] "));
     let mut answer = String::new();
     drop(input.read_line(&mut answer));

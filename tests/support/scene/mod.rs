@@ -1,6 +1,7 @@
 //! A scene: one layout on a real cluster, worker processes, writers, listeners, and the proof that all of it was right.
 
 mod beats;
+mod check;
 mod detour;
 mod figures;
 mod inline;
@@ -27,6 +28,7 @@ use heyday::reduce::Rules;
 use heyday::shard::{Layout, Shard};
 
 pub use beats::Beats;
+pub use check::options as check_options;
 pub use detour::Detour;
 pub use inline::Inline;
 pub use listener::Listener;

@@ -55,6 +55,9 @@ impl Scene {
             wrong.extend(self.broken_log(snapshot, shard));
         }
         wrong.extend(self.foreign_consumers().await);
+        let findings = self.check().await;
+        wrong.extend(findings.violations.list.iter().map(|violation| format!("check: {violation}")));
+        wrong.extend(findings.undecided.list.iter().map(|undecided| format!("check: {undecided:?}")));
         wrong
     }
 
