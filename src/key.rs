@@ -43,6 +43,13 @@ pub const REGISTRY: &[Row] = &[
     ),
     row("heyday:workers", "ZSET", "worker id -> heartbeat (server time, Unix ms)", "pruned", false),
     row(
+        "lock:maintenance",
+        "HASH",
+        "`holder`, `reason`, `since` (Unix ms), `ttl` (ms), `paused:WORKER` -> since when; `off_at` once it was given up",
+        "as its holder says",
+        false,
+    ),
+    row(
         "changes:{t}",
         "STREAM",
         "input; group `heyday`, one consumer `owner`",
@@ -151,6 +158,10 @@ impl Keys {
 
     pub fn workers(&self) -> Key {
         key(format!("{}heyday:workers", self.prefix))
+    }
+
+    pub fn maintenance(&self) -> Key {
+        key(format!("{}lock:maintenance", self.prefix))
     }
 
     pub fn shard(&self, layout: &Layout, shard: Shard) -> ShardKeys {
@@ -316,6 +327,7 @@ mod tests {
             let names = [
                 keys.layout(),
                 keys.workers(),
+                keys.maintenance(),
                 shard.changes.clone(),
                 shard.lease.clone(),
                 shard.state.clone(),

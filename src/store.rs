@@ -52,6 +52,27 @@ impl Cause {
     }
 }
 
+/// The maintenance lock as it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Maintenance {
+    /// There is none: there never was one, or it ran out.
+    None,
+    /// There was one, and somebody ended it in order.
+    GivenUp,
+    On(MaintenanceLock),
+}
+
+/// Who keeps the workers from committing, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MaintenanceLock {
+    pub holder: String,
+    pub reason: String,
+    /// For how long it has been held, by server time.
+    pub held_for: Duration,
+    /// Until it runs out.
+    pub left: Duration,
+}
+
 /// Which entries to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
@@ -109,6 +130,9 @@ pub trait Store: Clone + Send + Sync + 'static {
 
     /// This worker is no longer among the living.
     fn leave(&self, worker: &WorkerId) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// The maintenance lock, and tells whether all of this worker's shards have `paused`. Works when memory is full.
+    fn maintenance(&self, worker: &WorkerId, paused: bool) -> impl Future<Output = Result<Maintenance, Error>> + Send;
 
     /// The holders of these shards' leases; an error for a shard whose node does not answer.
     fn holders(&self, shards: &[Shard]) -> impl Future<Output = Vec<Result<Option<WorkerId>, Error>>> + Send;

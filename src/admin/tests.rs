@@ -76,7 +76,13 @@ fn worker_is_ready_once_it_owns_its_share() {
         answer.body
     );
 
-    let mut readiness = Readiness { preflight_passed: true, registered: true, shards_owned: 1, shards_aimed: 2 };
+    let mut readiness = Readiness {
+        preflight_passed: true,
+        registered: true,
+        shards_owned: 1,
+        shards_aimed: 2,
+        ..Readiness::default()
+    };
     shown.metrics.health().report(readiness.clone());
     let answer = ask(admin.address(), "/readyz");
     assert_eq!((answer.status, answer.body.contains(r#""reason":"owns 1 of 2 shards""#)), (503, true));
@@ -87,7 +93,7 @@ fn worker_is_ready_once_it_owns_its_share() {
     assert_eq!(answer.status, 200);
     assert_eq!(
         answer.body,
-        "{\"ready\":true,\"reason\":null,\"preflight_passed\":true,\"registered\":true,\"shards_owned\":2,\"shards_aimed\":2}\n"
+        "{\"ready\":true,\"reason\":null,\"preflight_passed\":true,\"registered\":true,\"shards_owned\":2,\"shards_aimed\":2,\"maintenance\":null}\n"
     );
 }
 

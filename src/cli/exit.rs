@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
+use super::maintenance::Silent;
 use super::worker::Unfit;
 use crate::change::Rejection;
 use crate::client::{reader, subscriber, writer};
@@ -120,6 +121,9 @@ fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     }
     if let Some(unfit) = cause.downcast_ref::<Unfit>() {
         return Some(if unfit.is_passing() { Exit::Unavailable } else { Exit::Configuration });
+    }
+    if cause.is::<Silent>() {
+        return Some(Exit::Unavailable);
     }
     disposition(cause).map(of_disposition)
 }

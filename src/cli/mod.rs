@@ -12,6 +12,7 @@ mod flags;
 mod init;
 mod keys;
 mod logging;
+mod maintenance;
 pub mod output;
 mod progress;
 mod read;
@@ -73,6 +74,7 @@ commands! {
     Status => status,
     Dlq => dlq,
     Check => check,
+    Maintenance => maintenance,
     Keys => keys,
     Config => config,
     Demo => demo,

@@ -7,6 +7,7 @@ use serde::Serialize;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::cluster::{Cluster, block_on};
+use super::maintenance::Maintenance;
 use super::output::{self, Format};
 use super::signals::Signals;
 use super::{Context, Exit};
@@ -43,6 +44,8 @@ struct Answer {
     shards: Vec<ShardRow>,
     /// Null where the node that knows them does not answer.
     workers: Option<Vec<WorkerRow>>,
+    /// The same.
+    maintenance: Option<Maintenance>,
     totals: Totals,
 }
 
@@ -70,6 +73,8 @@ struct WorkerRow {
     worker: String,
     heartbeat_ms: u64,
     shards: usize,
+    /// All its shards, for maintenance.
+    paused: bool,
 }
 
 /// Sums over the shards whose node answered.
@@ -143,9 +148,11 @@ impl Answer {
             worker: worker.worker.clone(),
             heartbeat_ms: milliseconds(worker.heartbeat_age),
             shards: owned(&worker.worker),
+            paused: status.maintenance.as_ref().is_some_and(|found| found.paused.contains(&worker.worker)),
         };
         let workers = status.workers.as_ref().map(|workers| workers.iter().map(row).collect());
-        Answer { totals: Totals::of(&shards), workers, shards }
+        let maintenance = status.maintenance.as_ref().map(|found| Maintenance::new(found.lock.as_ref()));
+        Answer { totals: Totals::of(&shards), workers, maintenance, shards }
     }
 }
 
@@ -198,6 +205,9 @@ fn print(answer: &Answer, detailed: bool) -> std::io::Result<()> {
         output::print("\n")?;
     }
     print_workers(answer.workers.as_deref())?;
+    if let Some(maintenance) = answer.maintenance.as_ref().filter(|maintenance| maintenance.is_on()) {
+        output::print(&format!("{}\n", maintenance.sentence()))?;
+    }
     let quiet = answer.shards.len() - shown.len();
     if quiet > 0 {
         output::print(&format!("{} not shown (--all)\n", output::counted(quiet as u64, "quiet shard")))?;
@@ -274,6 +284,7 @@ mod tests {
     use super::*;
     use crate::position::{CommitId, EntryId};
     use crate::redis::ShardFigures;
+    use crate::redis::maintenance::Found;
     use crate::store::Backlog;
 
     #[test]
@@ -298,6 +309,7 @@ mod tests {
                 worker: "left-1-0".to_owned(),
                 heartbeat_age: Duration::from_millis(12),
             }]),
+            maintenance: Some(Found { lock: None, paused: ["left-1-0".to_owned()].into() }),
             troubles: Vec::new(),
         };
         insta::assert_json_snapshot!(Answer::new(&layout, &status));

@@ -29,6 +29,8 @@ pub struct Readiness {
     pub shards_owned: usize,
     /// The fair share.
     pub shards_aimed: usize,
+    /// Who keeps the workers from committing, and why; none where nobody does.
+    pub maintenance: Option<String>,
 }
 
 impl Health {
@@ -91,7 +93,7 @@ impl Readiness {
         } else if self.shards_owned < self.shards_aimed {
             Some(format!("owns {} of {} shards", self.shards_owned, self.shards_aimed))
         } else {
-            None
+            self.maintenance.as_ref().map(|why| format!("paused for maintenance by {why}"))
         }
     }
 }

@@ -51,6 +51,8 @@ struct Handles {
     takeovers: Family<OfCause, Counter>,
     fenced: Counter,
     backpressure: Gauge,
+    maintenance_paused: Gauge,
+    maintenance_expired: Counter,
     trimmed: Counter,
     heartbeat_age_seconds: Seconds,
 }
@@ -206,6 +208,17 @@ impl Metrics {
     #[must_use]
     pub fn memory_full(&self) -> Presence {
         Presence::of(&self.handles.backpressure)
+    }
+
+    /// A shard has paused because of maintenance, as long as the answer lives.
+    #[must_use]
+    pub fn maintenance_paused(&self) -> Presence {
+        Presence::of(&self.handles.maintenance_paused)
+    }
+
+    /// A maintenance lock ran out that nobody had ended.
+    pub fn maintenance_expired(&self) {
+        self.handles.maintenance_expired.inc();
     }
 
     /// Shards owned now.

@@ -29,7 +29,7 @@ use Kind::{Counter, Gauge, Histogram};
 
 /// All of them. Cardinality is bounded: `shard` by the shards this worker owns, `outcome` and `reason` by the code.
 #[rustfmt::skip] // One row a line, so that it reads as the table it is.
-pub const METRICS: [Metric; 18] = [
+pub const METRICS: [Metric; 20] = [
     row("heyday_shards_owned", Gauge, "shards", None, "Shards this worker owns"),
     row("heyday_shard_lag_changes", Gauge, "changes", Some("shard"), "Changes that wait in an owned shard, unread or pending"),
     row("heyday_shard_oldest_seconds", Gauge, "seconds", Some("shard"), "Age of the oldest change that waits in an owned shard"),
@@ -46,6 +46,8 @@ pub const METRICS: [Metric; 18] = [
     row("heyday_takeovers_total", Counter, "shards", Some("cause"), "Shards taken, by why they were free: first, released or expired"),
     row("heyday_fenced_total", Counter, "shards", None, "Shards dropped because another worker owns them"),
     row("heyday_backpressure", Gauge, "shards", None, "Owned shards that have paused because memory is full"),
+    row("heyday_maintenance_paused", Gauge, "shards", None, "Owned shards that have paused for maintenance"),
+    row("heyday_maintenance_expired_total", Counter, "locks", None, "Maintenance locks that ran out because nobody ended them"),
     row("heyday_trimmed_total", Counter, "entries", None, "Entries trimmed from change streams"),
     row("heyday_heartbeat_age_seconds", Gauge, "seconds", None, "Time since the worker's supervision last did its round"),
 ];
@@ -90,6 +92,8 @@ pub(super) fn register_all(registry: &mut Registry, handles: &Handles) {
     table.add("heyday_takeovers_total", &handles.takeovers);
     table.add("heyday_fenced_total", &handles.fenced);
     table.add("heyday_backpressure", &handles.backpressure);
+    table.add("heyday_maintenance_paused", &handles.maintenance_paused);
+    table.add("heyday_maintenance_expired_total", &handles.maintenance_expired);
     table.add("heyday_trimmed_total", &handles.trimmed);
     table.add("heyday_heartbeat_age_seconds", &handles.heartbeat_age_seconds);
     assert!(table.left.is_empty(), "metrics without a handle: {:?}", table.left);

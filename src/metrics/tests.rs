@@ -125,6 +125,8 @@ fn readiness_names_what_is_missing() {
     assert_eq!(readiness.obstacle().unwrap(), "owns 3 of 4 shards");
     readiness.shards_owned = 5;
     assert_eq!(readiness.obstacle(), None);
+    readiness.maintenance = Some("somebody: upgrade".to_owned());
+    assert_eq!(readiness.obstacle().unwrap(), "paused for maintenance by somebody: upgrade");
 }
 
 #[test]

@@ -104,7 +104,7 @@ impl Oracle {
         contents
     }
 
-    /// Every key that is not as it must be, one line each. Streams of changes, leases, logs and the day keys outside
+    /// Every key that is not as it must be, one line each. Streams of changes, leases, locks, logs and the day keys outside
     /// `window` are not looked at; a key that the registry does not know is named.
     pub fn differences(&self, window: Window, found: &Contents) -> Vec<String> {
         let expected = self.contents(window);
@@ -129,7 +129,7 @@ impl Oracle {
         };
         let space = row.pattern.split(':').next().unwrap_or_default();
         let content = match (space, content) {
-            ("changes" | "lease" | "log" | "heyday", _) => return None,
+            ("changes" | "lease" | "lock" | "log" | "heyday", _) => return None,
             ("dedup", _) => Content::Text(String::new()),
             ("state", Content::Hash(fields)) => {
                 let foretold = |name: &String| ["applied", "entries", "dead", "skipped"].contains(&name.as_str());

@@ -15,6 +15,8 @@ pub mod inspect;
 pub mod layout;
 mod link;
 pub mod log;
+#[cfg(feature = "server")]
+pub mod maintenance;
 mod nodes;
 mod options;
 mod outgoing;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
+use super::maintenance::{self, MaintenanceLocks};
 use super::query::{ask, command};
 use super::{encode::Pipeline, error::Error, options::NodeAddress, pipes::Pipes, reply::Reply, topology::Topology};
 use crate::error::Disposition;
@@ -30,6 +31,8 @@ pub struct Status {
     pub shards: Vec<ShardStatus>,
     /// None where the node that has the list does not answer.
     pub workers: Option<Vec<WorkerStatus>>,
+    /// None where the node that has the lock does not answer.
+    pub maintenance: Option<maintenance::Found>,
     /// Why figures are missing, a sentence each.
     pub troubles: Vec<String>,
 }
@@ -88,6 +91,8 @@ impl Inspector {
     pub async fn look(&self, shards: &[Shard], deadline: Duration) -> Status {
         let end = Instant::now() + deadline;
         let workers = task::spawn("status workers", self.clone().workers(end));
+        let locks = MaintenanceLocks::new(self.topology.clone(), self.pipes.clone(), &self.keys);
+        let maintenance = task::spawn("status maintenance", async move { timeout_at(end, locks.look()).await });
         let mut found: BTreeMap<Shard, Result<ShardFigures, Error>> = BTreeMap::new();
         let mut left = shards.to_vec();
         for pass in 1..=PASSES {
@@ -121,7 +126,19 @@ impl Inspector {
             }
             Err(_) => None,
         };
-        Status { shards, workers, troubles: troubles.into_iter().collect() }
+        let maintenance = match maintenance.await {
+            Ok(Ok(Ok(found))) => Some(found),
+            Ok(Ok(Err(error))) => {
+                troubles.insert(error.to_string());
+                None
+            }
+            Ok(Err(_)) => {
+                troubles.insert(format!("maintenance: no answer within {deadline:?}"));
+                None
+            }
+            Err(_) => None,
+        };
+        Status { shards, workers, maintenance, troubles: troubles.into_iter().collect() }
     }
 
     /// One task a node, so that a silent one holds up no other.

@@ -5,6 +5,7 @@
 
 mod backoff;
 mod batch;
+mod maintenance;
 mod ownership;
 mod pace;
 mod session;

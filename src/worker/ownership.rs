@@ -8,11 +8,13 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tracing::{debug, error, info, warn};
 
 use super::Context;
+use super::maintenance::{Maintenance, News};
 use super::shard::{self, Ended};
+use crate::error::Disposition;
 use crate::lease::{WorkerId, preference, share};
 use crate::metrics::Readiness;
 use crate::shard::Shard;
-use crate::store::Store;
+use crate::store::{self, MaintenanceLock, Store};
 use crate::task::{self, JoinHandle};
 
 pub(super) struct Ownership<S: Store> {
@@ -24,6 +26,7 @@ pub(super) struct Ownership<S: Store> {
     failed: BTreeMap<Shard, &'static str>,
     /// Leases of workers that are not among the living, and when it was seen to that they last no longer than a lease.
     orphans: BTreeMap<Shard, (WorkerId, Instant)>,
+    maintenance: Maintenance,
     living: Vec<WorkerId>,
     registered: bool,
     refreshed_at: Option<Instant>,
@@ -50,6 +53,7 @@ impl Drop for Farewell {
 impl<S: Store> Ownership<S> {
     pub fn new(context: Context<S>) -> Ownership<S> {
         Ownership {
+            maintenance: Maintenance::new(context.options.lease_ttl),
             context,
             held: BTreeMap::new(),
             resting: BTreeMap::new(),
@@ -88,7 +92,13 @@ impl<S: Store> Ownership<S> {
     async fn round(&mut self) {
         self.rounds += 1;
         self.reap().await;
-        self.heartbeat().await;
+        let (heard, (asked, seen)) = tokio::join!(self.beat(), self.look());
+        let silent = heard.is_err() || seen.is_err();
+        self.hear(heard);
+        self.learn(seen, asked);
+        if silent {
+            self.refresh().await;
+        }
         // Without a list of the living everyone keeps what they hold.
         if self.registered {
             self.give_up_surplus();
@@ -139,35 +149,65 @@ impl<S: Store> Ownership<S> {
         self.resting.retain(|_, until| *until > Instant::now());
     }
 
-    async fn heartbeat(&mut self) {
-        let options = self.context.options.clone();
+    async fn beat(&self) -> Result<Vec<WorkerId>, store::Error> {
+        let options = &self.context.options;
         let beat = self.context.store.heartbeat(&options.worker, options.lease_ttl);
-        let (registered, trouble) = match timeout(options.lease_ttl / 4, beat).await {
-            Ok(Ok(mut living)) => {
+        timeout(options.lease_ttl / 4, beat).await.unwrap_or_else(|_| Err(no_answer()))
+    }
+
+    /// The maintenance lock, and when it was asked for.
+    async fn look(&self) -> (Instant, Result<store::Maintenance, store::Error>) {
+        let options = &self.context.options;
+        let paused = self.maintenance.is_on() && self.maintenance.shards_paused() == self.held.len();
+        let asked = Instant::now();
+        let look = self.context.store.maintenance(&options.worker, paused);
+        (asked, timeout(options.lease_ttl / 4, look).await.unwrap_or_else(|_| Err(no_answer())))
+    }
+
+    fn hear(&mut self, heard: Result<Vec<WorkerId>, store::Error>) {
+        let registered = heard.is_ok();
+        match heard {
+            Ok(mut living) => {
                 // They come by age of their heartbeats, which changes with every beat.
                 living.sort();
                 if living != self.living {
                     info!(workers = living.len(), "living workers: {}", names(&living));
                     self.living = living;
                 }
-                (true, None)
+                if !self.registered {
+                    info!(worker = %self.context.options.worker, "registered");
+                }
             }
-            Ok(Err(error)) => (false, Some(error.to_string())),
-            Err(_) => (false, Some("no answer in time".to_owned())),
-        };
-        if trouble.is_some() {
-            self.refresh().await;
-        }
-        if let Some(trouble) = trouble.filter(|_| self.registered || self.rounds == 1) {
-            warn!("heartbeat failed, everyone keeps what they hold: {trouble}");
-        } else if registered && !self.registered {
-            info!(worker = %options.worker, "registered");
+            Err(error) if self.registered || self.rounds == 1 => {
+                warn!("heartbeat failed, everyone keeps what they hold: {error}");
+            }
+            Err(_) => {}
         }
         self.registered = registered;
         self.context.metrics.health().beat();
     }
 
-    /// The node that keeps the list of workers may have failed over, and no shard's task need have noticed.
+    fn learn(&mut self, seen: Result<store::Maintenance, store::Error>, asked: Instant) {
+        let trouble = seen.as_ref().err().map(ToString::to_string);
+        match self.maintenance.learn(seen, asked) {
+            None => {}
+            Some(News::Begun(MaintenanceLock { holder, reason, left, .. })) => {
+                info!(%holder, reason, ?left, "maintenance: nothing is committed until it ends");
+            }
+            Some(News::GivenUp(MaintenanceLock { holder, reason, .. })) => {
+                info!(%holder, reason, "maintenance is over");
+            }
+            Some(News::Expired(MaintenanceLock { holder, reason, .. })) => {
+                self.context.metrics.maintenance_expired();
+                warn!(%holder, reason, "maintenance is over: its lock ran out, nobody had ended it");
+            }
+            Some(News::Unknown) => {
+                warn!("whether maintenance is on is not known, going on without: {}", trouble.unwrap_or_default());
+            }
+        }
+    }
+
+    /// The node that keeps the list of workers, or the lock, may have failed over, and no shard's task need have noticed.
     async fn refresh(&mut self) {
         let options = &self.context.options;
         if self.refreshed_at.is_none_or(|at| at.elapsed() >= options.backoff_max) {
@@ -248,9 +288,10 @@ impl<S: Store> Ownership<S> {
     fn spawn(&mut self, shard: Shard) {
         let (stop, stopped) = watch::channel(false);
         let (context, farewell) = (self.context.clone(), Farewell(self.ended.clone()));
+        let pause = self.maintenance.pause();
         let task = task::spawn("shard", async move {
             let _farewell = farewell;
-            shard::run(context, shard, stopped).await
+            shard::run(context, shard, stopped, pause).await
         });
         self.held.insert(shard, Held { stop, task, since: Instant::now() });
     }
@@ -261,6 +302,7 @@ impl<S: Store> Ownership<S> {
             registered: self.registered,
             shards_owned: usize::try_from(self.context.metrics.shards_owned()).unwrap_or(0),
             shards_aimed: self.share(),
+            maintenance: self.maintenance.reason(),
             ..health.readiness()
         });
     }
@@ -299,6 +341,10 @@ impl<S: Store> Drop for Ownership<S> {
     fn drop(&mut self) {
         self.held.values().for_each(|held| held.task.abort());
     }
+}
+
+fn no_answer() -> store::Error {
+    store::Error { disposition: Disposition::Retry, reason: "timeout", message: "no answer in time".to_owned() }
 }
 
 fn names(living: &[WorkerId]) -> String {

@@ -44,6 +44,7 @@ impl<L: ShardLink> Session<L> {
     async fn work<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>) -> Result<std::convert::Infallible, Interrupt> {
         self.drain(owner).await?;
         loop {
+            self.pause_if_told(owner).await?;
             self.tend(owner).await?;
             let entries = self.read_new(owner).await?;
             let settled = match entries.is_empty() {
@@ -61,6 +62,7 @@ impl<L: ShardLink> Session<L> {
     async fn drain<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>) -> Result<(), Interrupt> {
         loop {
             stop_if_told(owner)?;
+            self.pause_if_told(owner).await?;
             self.renew(owner).await?;
             let unreadable = owner.unreadable_after.take() == Some(self.state.last);
             let entries = self.read_pending(owner, if unreadable { Read::Head } else { Read::Pending }).await?;
@@ -131,7 +133,8 @@ impl<L: ShardLink> Session<L> {
             Disposition::Retry | Disposition::Full => {
                 owner.wait(&error).await?;
                 self.renew(owner).await?;
-                self.tell_while_waiting(owner).await
+                self.tell_while_waiting(owner).await?;
+                self.pause_if_told(owner).await
             }
             Disposition::Refresh
             | Disposition::Ambiguous
@@ -139,6 +142,29 @@ impl<L: ShardLink> Session<L> {
             | Disposition::Poison
             | Disposition::Fatal => Err(Interrupt::Broken(error)),
         }
+    }
+
+    /// While maintenance is on, nothing is read and nothing committed: the lease is kept, and what waits is told. Nothing is
+    /// on its way to the node when this is called, so from here on the shard stands still.
+    async fn pause_if_told<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>) -> Result<(), Interrupt> {
+        if !owner.pause.is_on() {
+            return Ok(());
+        }
+        let _paused = owner.pause.begin(&owner.context.metrics);
+        let options = owner.context.options.clone();
+        // Half as long as a lease may go without renewal.
+        let pause = options.trim_interval.min(options.lease_ttl / (2 * RENEWALS_PER_TTL));
+        while owner.pause.is_on() {
+            self.renew(owner).await?;
+            self.tell_while_waiting(owner).await?;
+            tokio::select! {
+                biased;
+                _ = owner.stop.wait_for(|stop| *stop) => return Err(Interrupt::Ended(Ended::Stopped)),
+                () = owner.pause.over() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+        Ok(())
     }
 
     /// A lease that could not be renewed for a passing reason is tried again later: safety does not hang on it.

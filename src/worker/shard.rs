@@ -8,6 +8,7 @@ use tracing::{debug, error, info, warn};
 
 use super::Context;
 use super::backoff::Backoff;
+use super::maintenance::Pause;
 use super::session::Session;
 use super::trouble::Trouble;
 use crate::error::Disposition;
@@ -50,6 +51,7 @@ pub(super) struct Owner<S: Store> {
     pub context: Context<S>,
     pub keys: ShardKeys,
     pub stop: watch::Receiver<bool>,
+    pub pause: Pause,
     pub backoff: Backoff,
     /// After this commit the oldest pending entry was too large to be read. If nothing was committed since, it still is.
     pub unreadable_after: Option<CommitId>,
@@ -70,7 +72,12 @@ struct Spoilt {
 const SPOILT_TOLD_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Owns `shard` for as long as that lasts.
-pub(super) async fn run<S: Store>(context: Context<S>, shard: Shard, stop: watch::Receiver<bool>) -> Ended {
+pub(super) async fn run<S: Store>(
+    context: Context<S>,
+    shard: Shard,
+    stop: watch::Receiver<bool>,
+    pause: Pause,
+) -> Ended {
     let (options, seed) = (context.options.clone(), u64::from(shard.0));
     let mut owner = Owner {
         keys: context.keys.shard(&context.layout, shard),
@@ -78,6 +85,7 @@ pub(super) async fn run<S: Store>(context: Context<S>, shard: Shard, stop: watch
         unreadable_after: None,
         context,
         stop,
+        pause,
         trouble: Trouble::default(),
         memory_full: None,
         spoilt: Spoilt::default(),

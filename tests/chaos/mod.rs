@@ -6,6 +6,7 @@ mod failover;
 mod faults;
 mod fence;
 mod mix;
+mod ownership;
 mod skew;
 mod subscriber;
 mod workers;

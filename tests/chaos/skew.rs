@@ -1,11 +1,12 @@
 //! Clocks that are an hour wrong. All time that matters is the servers', and of one server at a time.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use heyday::client::subscriber;
 use heyday::local::Options;
 
 use crate::support::cluster::{own_cluster, redis_cli};
-use crate::support::scene::{Load, Plan, Scene, now_milliseconds, undisturbed};
+use crate::support::scene::{Listener, Load, Plan, Scene, fail_over, now_milliseconds, undisturbed};
 use crate::support::skew;
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -43,6 +44,46 @@ async fn workers_whose_clocks_are_two_hours_apart_share_and_lose_nothing() {
     let snapshot = scene.prove().await;
     scene.prove_written(&snapshot, &written, true);
     workers.assert_running();
+}
+
+#[tokio::test]
+async fn a_failover_to_a_clock_an_hour_behind_holds_nothing_up() {
+    // Neither the clock of the primaries nor that of the replicas may pass a midnight while the test runs, or the oracle would
+    // have to know which of them foretold a day.
+    let morning = now_milliseconds() / 1000 % 86_400 < 43_200;
+    let (primaries, replicas) = if morning { (HOUR_SECONDS, 0) } else { (0, -HOUR_SECONDS) };
+    let clock = |node: usize| if node < 3 { primaries } else { replicas };
+    let environment = (0..6).map(|node| (node, skew::environment(clock(node)))).collect();
+    let cluster = own_cluster(Options { environment, ..Options::default() }).await;
+    let scene = Scene::begin(&cluster, "", 16).await;
+    let mut workers = scene.workers();
+    let (killed, staying) = (workers.start(), workers.start());
+    let (killed_name, staying_name) = (workers.name(killed), workers.name(staying));
+    scene.shared_between(&[&killed_name, &staying_name], WAIT).await;
+    let listener = Listener::start(&scene.hub, subscriber::Options::default()).await;
+    let load = Load::start(&scene, Plan { seed: 32, writers: 2, users: 500, changes: 100_000, pace: Some(500) });
+    load.goes_on(500).await;
+
+    // Its leases are on their way to clocks that take them for an hour long.
+    workers.kill(killed);
+    for replica in [3, 4, 5] {
+        fail_over(&cluster, replica).await;
+    }
+    let begun = Instant::now();
+    load.goes_on(200).await;
+    scene.owned_by(&staying_name, WAIT).await;
+    println!("a dead owner's shards were taken {:?} after the failover", begun.elapsed());
+    load.goes_on(500).await;
+    let written = load.stop().await;
+    scene.settle(WAIT).await;
+    listener.catch_up(&scene).await;
+    let snapshot = scene.prove().await;
+    scene.prove_written(&snapshot, &written, true);
+    // By the wrong clock everything is told an hour late, or early.
+    listener.prove(&scene, &snapshot, Duration::from_secs(2 * HOUR_SECONDS as u64));
+    workers.assert_running();
+    let log = workers.log(staying);
+    assert!(log.contains("would have lasted too long"), "no lease was too long, so this test shows nothing: {log}");
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ mod demo;
 mod dlq;
 mod keys;
 mod letters;
+mod maintenance;
 mod outages;
 mod read;
 mod refusals;

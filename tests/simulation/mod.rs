@@ -3,6 +3,7 @@
 //!
 //! `HEYDAY_SEED=17 cargo nextest run simulation` lives one of them, `make simulation SEEDS=10000` lives more of them.
 
+mod maintenance;
 mod shard;
 mod silent;
 mod verdict;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use heyday::testing::model::{Faults, Sabotage};
 
 use verdict::Verdict;
-use world::{Deaths, HEARTBEAT, LEASE_TTL, Life, live};
+use world::{BIRTH_DELAY_MAX, Deaths, HEARTBEAT, LEASE_TTL, Life, live};
 
 /// Lives the given seeds, or the one that the environment names.
 fn check(seeds: Range<u64>, life: impl Fn(u64) -> Life, further: impl Fn(&Verdict)) {
@@ -37,7 +38,7 @@ fn hard(seed: u64) -> Life {
 
 #[test]
 fn a_calm_life_settles_every_entry_at_once() {
-    let calm = |seed| Life { deaths: Deaths::None, ..Life::new(seed) };
+    let calm = |seed| Life { deaths: Deaths::None, hand_overs: false, maintenance: false, ..Life::new(seed) };
     check(0..40, calm, |verdict| {
         // Shards move when the second and third worker come; an owner that lost its thread would take the lease anew.
         assert!(verdict.takes_max <= 6, "a lease was taken {} times", verdict.takes_max);
@@ -48,9 +49,30 @@ fn a_calm_life_settles_every_entry_at_once() {
 
 #[test]
 fn a_dead_owners_shards_flow_again_a_second_after_its_lease_ran_out() {
-    let one_dies = |seed| Life { deaths: Deaths::One, ..Life::new(seed) };
+    let one_dies = |seed| Life { deaths: Deaths::One, hand_overs: false, maintenance: false, ..Life::new(seed) };
     check(0..40, one_dies, |verdict| {
         let bound = LEASE_TTL + Duration::from_secs(1);
+        assert!(verdict.waited_max <= bound, "an entry waited {:?}", verdict.waited_max);
+    });
+}
+
+#[test]
+fn nothing_is_committed_once_every_worker_has_paused_for_maintenance() {
+    let maintained = |seed| Life { deaths: Deaths::None, hand_overs: false, ..Life::new(seed) };
+    let paused = std::cell::Cell::new(Duration::ZERO);
+    check(0..40, maintained, |verdict| {
+        assert!(verdict.commits_paused.is_empty(), "commits in the meantime: {:?}", verdict.commits_paused);
+        paused.set(paused.get() + verdict.paused);
+    });
+    assert!(paused.get() > Duration::from_secs(60), "all had paused for {:?} only", paused.get());
+}
+
+#[test]
+fn workers_told_to_stop_hand_over_at_once() {
+    let handed_over = |seed| Life { deaths: Deaths::None, maintenance: false, ..Life::new(seed) };
+    check(0..40, handed_over, |verdict| {
+        // No lease has to run out: all workers may be gone until the next one is born, and then it looks for shards.
+        let bound = BIRTH_DELAY_MAX + 2 * HEARTBEAT;
         assert!(verdict.waited_max <= bound, "an entry waited {:?}", verdict.waited_max);
     });
 }

@@ -23,11 +23,25 @@ pub struct Verdict {
     pub waited_max: Duration,
     /// The most times that a shard's lease was taken.
     pub takes_max: usize,
+    /// How long all living workers had said that they have paused for maintenance, and which commits there were meanwhile.
+    pub paused: Duration,
+    pub commits_paused: Vec<CommitId>,
 }
 
 impl Verdict {
     pub fn shows(&self, words: &str) -> bool {
         self.faults.iter().any(|fault| fault.contains(words))
+    }
+
+    /// Looks for commits within these spans of time, Unix milliseconds.
+    pub fn look_within(&mut self, model: &Model, windows: &[(u64, u64)]) {
+        let length = windows.iter().map(|(begun, ended)| ended.saturating_sub(*begun)).sum();
+        self.paused = Duration::from_millis(length);
+        for shard in model.layout().shards() {
+            let within = |at: u64| windows.iter().any(|(begun, ended)| (*begun..=*ended).contains(&at));
+            let commits = model.history(shard).commits.into_iter().filter(|record| within(record.at_milliseconds));
+            self.commits_paused.extend(commits.map(|record| record.id));
+        }
     }
 
     fn fault(&mut self, shard: Shard, what: impl fmt::Display) {

@@ -28,6 +28,8 @@ pub const HEARTBEAT: Duration = Duration::from_millis(500);
 /// Between two steps of the world.
 const STEP: Duration = Duration::from_millis(50);
 const STEPS: u32 = 600;
+/// Between the end of a worker that was told to stop and the birth of the next one.
+pub const BIRTH_DELAY_MAX: Duration = Duration::from_millis(2_500);
 /// Steps after the last fault within which everything must be settled: the longest lease, stall, delay and wait fit in
 /// several times.
 const STEPS_TO_SETTLE_MAX: u32 = 2400;
@@ -41,6 +43,10 @@ pub struct Life {
     pub faults: Faults,
     pub sabotage: Option<Sabotage>,
     pub deaths: Deaths,
+    /// Whether workers are told to stop now and then, and others come in their place.
+    pub hand_overs: bool,
+    /// Whether maintenance begins now and then, and ends in order or is forgotten.
+    pub maintenance: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +64,8 @@ impl Life {
             faults: Faults { seed, latency_max: Duration::from_millis(5), ..Faults::default() },
             sabotage: None,
             deaths: Deaths::Many,
+            hand_overs: true,
+            maintenance: true,
         }
     }
 }
@@ -71,12 +79,48 @@ struct World {
     workers: Vec<Worker>,
     born: u32,
     steps: Interval,
+    windows: Windows,
+}
+
+/// Spans of time, Unix milliseconds, in which every living worker had said that it has paused.
+#[derive(Default)]
+struct Windows {
+    all: Vec<(u64, u64)>,
+    /// When the present one began, and when it ends if nobody ends it before.
+    open: Option<(u64, u64)>,
+}
+
+impl Windows {
+    fn look(&mut self, model: &Model) {
+        let now = model.milliseconds();
+        let state = model.maintenance_paused();
+        let paused = state.as_ref().is_some_and(|(_, paused)| model.living().is_subset(paused));
+        match (self.open, state) {
+            (None, Some((ends_at, _))) if paused => self.open = Some((now, ends_at)),
+            (Some((begun, _)), Some((ends_at, _))) if paused => self.open = Some((begun, ends_at)),
+            (Some((begun, ends_at)), _) => {
+                // Somewhere within the last step.
+                self.all.push((begun, ends_at.min(now - STEP.as_millis() as u64)));
+                self.open = None;
+            }
+            (None, _) => {}
+        }
+    }
 }
 
 /// A place for a worker: alive, or dead for some steps more.
 enum Worker {
-    Alive { task: JoinHandle<()>, stop: oneshot::Sender<()> },
-    Dead { steps: u32 },
+    Alive {
+        task: JoinHandle<()>,
+        stop: oneshot::Sender<()>,
+    },
+    /// Told to stop, and giving its shards up.
+    Leaving {
+        task: JoinHandle<()>,
+    },
+    Dead {
+        steps: u32,
+    },
 }
 
 /// Lives it to the end and judges it.
@@ -151,6 +195,7 @@ impl World {
             workers,
             born: 0,
             steps: interval(STEP),
+            windows: Windows::default(),
         }
     }
 
@@ -160,12 +205,17 @@ impl World {
         for step in 0..STEPS {
             self.steps.tick().await;
             self.write();
-            self.age(life.deaths == Deaths::Many);
+            self.age(life.deaths == Deaths::Many, life.hand_overs);
+            if life.maintenance {
+                self.maintain();
+            }
             if life.deaths == Deaths::One && step == STEPS / 2 {
                 self.kill(0, u32::MAX);
             }
         }
         self.model.set_faults(Faults::default());
+        self.model.maintenance_off();
+        self.windows.look(&self.model);
         let settled = self.settle().await;
         if settled {
             self.echo().await;
@@ -173,7 +223,20 @@ impl World {
         }
         self.stop(settled).await;
         let window = Window { last: window_first.last, ..self.window() };
-        verdict::judge(&self.model, &self.rules, window)
+        let mut verdict = verdict::judge(&self.model, &self.rules, window);
+        verdict.look_within(&self.model, &self.windows.all);
+        verdict
+    }
+
+    /// Maintenance begins, goes on for longer, ends or is forgotten.
+    fn maintain(&mut self) {
+        if self.random.random_bool(0.01) {
+            let ttl = Duration::from_millis(self.random.random_range(100..6000));
+            self.model.maintenance_on(["a", "b"][self.random.random_range(0..2)], "a test", ttl);
+        } else if self.random.random_bool(0.01) {
+            self.model.maintenance_off();
+        }
+        self.windows.look(&self.model);
     }
 
     fn window(&self) -> Window {
@@ -197,14 +260,22 @@ impl World {
     }
 
     /// Workers die at random and others are born in their place.
-    fn age(&mut self, deaths: bool) {
+    fn age(&mut self, deaths: bool, hand_overs: bool) {
         for place in 0..self.workers.len() {
             let dies = deaths && self.random.random_bool(0.008);
+            let leaves = hand_overs && self.random.random_bool(0.003);
             match &mut self.workers[place] {
-                Worker::Alive { .. } if dies => {
+                Worker::Alive { .. } | Worker::Leaving { .. } if dies => {
                     let steps = self.random.random_range(0..150);
                     self.kill(place, steps);
                 }
+                Worker::Alive { .. } if leaves => self.dismiss(place),
+                Worker::Leaving { task } if task.is_finished() => {
+                    let steps_max = (BIRTH_DELAY_MAX.as_millis() / STEP.as_millis()) as u32;
+                    let steps = self.random.random_range(0..steps_max);
+                    self.workers[place] = Worker::Dead { steps };
+                }
+                Worker::Leaving { .. } => {}
                 Worker::Alive { .. } => {}
                 Worker::Dead { steps: 0 } => self.workers[place] = self.birth(),
                 Worker::Dead { steps } => *steps -= 1,
@@ -214,10 +285,22 @@ impl World {
 
     /// As SIGKILL does: nothing is given up, and what is on its way stays so.
     fn kill(&mut self, place: usize, steps: u32) {
-        if let Worker::Alive { task, .. } = &self.workers[place] {
+        if let Worker::Alive { task, .. } | Worker::Leaving { task } = &self.workers[place] {
             task.abort();
         }
         self.workers[place] = Worker::Dead { steps };
+    }
+
+    /// As SIGTERM does.
+    fn dismiss(&mut self, place: usize) {
+        let worker = std::mem::replace(&mut self.workers[place], Worker::Dead { steps: 0 });
+        self.workers[place] = match worker {
+            Worker::Alive { task, stop } => {
+                let _ = stop.send(());
+                Worker::Leaving { task }
+            }
+            other => other,
+        };
     }
 
     fn birth(&mut self) -> Worker {
@@ -240,7 +323,7 @@ impl World {
                 return;
             }
             self.steps.tick().await;
-            self.age(false);
+            self.age(false, false);
         }
     }
 
@@ -251,7 +334,7 @@ impl World {
                 return true;
             }
             self.steps.tick().await;
-            self.age(false);
+            self.age(false, false);
         }
         false
     }
@@ -264,7 +347,8 @@ impl World {
                     let _ = stop.send(());
                     let _ = task.await;
                 }
-                Worker::Alive { task, .. } => task.abort(),
+                Worker::Leaving { task } if in_order => drop(task.await),
+                Worker::Alive { task, .. } | Worker::Leaving { task } => task.abort(),
                 Worker::Dead { .. } => {}
             }
         }

@@ -9,7 +9,7 @@ pub(super) const LINES_MAX: usize = 450;
 pub(super) const MAY_SLEEP: &str = "tests/support/mod.rs";
 
 /// How key and channel names begin (design: one registry, in one module).
-pub(super) const KEY_BEGINNINGS: [&str; 14] = [
+pub(super) const KEY_BEGINNINGS: [&str; 15] = [
     "changes:",
     "lease:",
     "state:",
@@ -24,6 +24,7 @@ pub(super) const KEY_BEGINNINGS: [&str; 14] = [
     "push:",
     "heyday:layout",
     "heyday:workers",
+    "lock:maintenance",
 ];
 
 /// The lines of a file that are code, with their numbers: no comments. `product` leaves out the tests at the end of the file too.

@@ -16,13 +16,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{ConnectOptions, Error, Link, Node, Pipeline, Reply, Topology};
+use super::{ConnectOptions, Error, Link, Node, Pipeline, Reply, Topology, maintenance};
 use crate::key::{Key, Keys, ShardKeys};
 use crate::lease::WorkerId;
 use crate::shard::{Layout, Shard};
 use crate::store::{self, Store};
 use nodes::NodeLinks;
-use scripts::{By, HEARTBEAT, RELEASE, SHORTEN, Script};
+use scripts::{By, HEARTBEAT, LOOK, RELEASE, SHORTEN, Script};
 
 pub use link::RedisLink;
 
@@ -145,6 +145,13 @@ impl Store for RedisStore {
         let mut pipeline = Pipeline::new();
         pipeline.push(&["ZREM", key.as_str(), worker.as_str()]);
         self.ask("leave", key.slot(), &pipeline).await?.read(|reply| reply.as_i64().map(drop))
+    }
+
+    async fn maintenance(&self, worker: &WorkerId, paused: bool) -> Result<store::Maintenance, store::Error> {
+        let key = self.shared.keys.maintenance();
+        let paused = if paused { "1" } else { "0" };
+        let answer = self.run("maintenance", &LOOK, &[&key], &[worker.as_str(), paused]).await?;
+        answer.read(maintenance::seen)
     }
 
     async fn holders(&self, shards: &[Shard]) -> Vec<Result<Option<WorkerId>, store::Error>> {

@@ -11,6 +11,7 @@ pub(super) static RENEW: Script = Script::new(include_str!("../lua/renew.lua"));
 pub(super) static RELEASE: Script = Script::new(include_str!("../lua/release.lua"));
 pub(super) static SHORTEN: Script = Script::new(include_str!("../lua/shorten.lua"));
 pub(super) static HEARTBEAT: Script = Script::new(include_str!("../lua/heartbeat.lua"));
+pub(super) static LOOK: Script = Script::new(include_str!("../lua/maintenance_look.lua"));
 pub(super) static BACKLOG: Script = Script::new(include_str!("../lua/backlog.lua"));
 pub(super) static TRIM: Script = Script::new(include_str!("../lua/trim.lua"));
 

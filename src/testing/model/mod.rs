@@ -7,6 +7,7 @@ mod faults;
 mod history;
 mod keyspace;
 mod link;
+mod maintenance;
 mod refusal;
 mod server;
 mod stream;
@@ -29,7 +30,7 @@ use crate::oracle::Contents;
 use crate::position::EntryId;
 use crate::shard::{Layout, Shard};
 use crate::signal::Signal;
-use crate::store::{Error, Store};
+use crate::store::{Error, Maintenance, Store};
 use faults::{Dice, Fate};
 use server::ShardServer;
 
@@ -59,6 +60,7 @@ struct World {
     begun_milliseconds: u64,
     shards: Vec<Mutex<ShardServer>>,
     workers: Mutex<BTreeMap<WorkerId, u64>>,
+    maintenance: Mutex<Option<maintenance::Stored>>,
     dice: Mutex<Dice>,
     sabotage: Option<Sabotage>,
     /// Requests that have neither arrived nor vanished.
@@ -93,6 +95,7 @@ impl Model {
             begun: Instant::now(),
             begun_milliseconds: milliseconds,
             workers: Mutex::default(),
+            maintenance: Mutex::default(),
             dice: Mutex::new(Dice::new(Faults::default())),
             sabotage,
             flights: AtomicUsize::new(0),
@@ -245,6 +248,11 @@ impl Store for Model {
         self.aside().await?;
         lock(&self.world.workers).remove(worker);
         Ok(())
+    }
+
+    async fn maintenance(&self, worker: &WorkerId, paused: bool) -> Result<Maintenance, Error> {
+        self.aside().await?;
+        Ok(self.look(worker, paused))
     }
 
     async fn holders(&self, shards: &[Shard]) -> Vec<Result<Option<WorkerId>, Error>> {

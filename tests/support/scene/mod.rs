@@ -5,9 +5,11 @@ mod check;
 mod detour;
 mod figures;
 mod inline;
+mod leases;
 mod listener;
 mod load;
 mod nodes;
+mod probe;
 mod proof;
 mod settle;
 mod snapshot;
@@ -31,12 +33,14 @@ pub use beats::Beats;
 pub use check::options as check_options;
 pub use detour::Detour;
 pub use inline::Inline;
+pub use leases::LeaseWatch;
 pub use listener::Listener;
 pub use load::{Load, Plan, Written};
 pub use nodes::{calls, crash, fail_over, move_slot};
+pub use probe::{Probe, longest_pause};
 pub use proof::{Earlier, read_log};
 pub use snapshot::Snapshot;
-pub use standing::undisturbed;
+pub use standing::{Standing, undisturbed};
 pub use workers::Workers;
 
 /// Longest wait for one node's answer to one of the test's own questions.
@@ -162,6 +166,11 @@ pub fn heyday(settings: &[(String, String)], arguments: &[&str]) -> Command {
     let mut command = crate::cli::command(arguments, &[]);
     command.envs(settings.iter().map(|(name, value)| (name, value)));
     command
+}
+
+/// The same with the settings of a scene.
+pub fn heyday_in(scene: &Scene, arguments: &[&str]) -> Command {
+    heyday(&environment(&scene.nodes, &scene.prefix, &scene.settings), arguments)
 }
 
 pub fn now_milliseconds() -> u64 {

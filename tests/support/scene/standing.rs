@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use heyday::key::ShardKeys;
-use heyday::redis::Pipeline;
+use heyday::position::CommitId;
+use heyday::redis::{Pipeline, Reply};
 
 use super::super::eventually;
 use super::Scene;
@@ -13,6 +14,8 @@ use super::Scene;
 pub struct Standing {
     pub owner: Option<String>,
     pub generation: u64,
+    /// How often the shard went from one worker to another.
+    pub moves: u64,
 }
 
 impl Scene {
@@ -34,13 +37,37 @@ impl Scene {
         let question = |keys: &ShardKeys, pipeline: &mut Pipeline| {
             pipeline.push(&["GET", keys.lease.as_str()]);
             pipeline.push(&["HGET", keys.state.as_str(), "generation"]);
+            pipeline.push(&["HGET", keys.state.as_str(), "moves"]);
         };
         let answers = self.ask_shards(question).await.expect("a cluster that answers");
         let standing = answers.values().map(|replies| Standing {
             owner: replies[0].as_bytes().ok().map(|bytes| String::from_utf8_lossy(bytes).into_owned()),
             generation: replies[1].as_u64().unwrap_or(0),
+            moves: replies[2].as_u64().unwrap_or(0),
         });
         standing.collect()
+    }
+
+    /// The last commit of each shard, by shard; `0-0` for none.
+    pub async fn last_commits(&self) -> Vec<CommitId> {
+        let question = |keys: &ShardKeys, pipeline: &mut Pipeline| {
+            pipeline.push(&["HGET", keys.state.as_str(), "last"]);
+        };
+        let answers = self.ask_shards(question).await.expect("a cluster that answers");
+        let last = |reply: &Reply| reply.to_str().map_or(CommitId::ZERO, |text| text.parse().expect("a commit id"));
+        answers.values().map(|replies| last(&replies[0])).collect()
+    }
+
+    /// Waits until every shard has committed so often once more.
+    pub async fn committed_more(&self, times: usize, deadline: Duration) {
+        for _ in 0..times {
+            let before = self.last_commits().await;
+            eventually(deadline, "every shard committed once more", async || {
+                let now = self.last_commits().await;
+                before.iter().zip(&now).all(|(before, now)| now > before).then_some(())
+            })
+            .await;
+        }
     }
 }
 
