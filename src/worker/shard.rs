@@ -198,12 +198,21 @@ impl<S: Store> Owner<S> {
         }
     }
 
-    /// The link may be in the middle of a read, so the lease is released from beside it. Should that fail, the lease
-    /// runs out by itself.
+    /// The link may be in the middle of a read, so the lease is released from beside it. A worker that stops releases many
+    /// at once, and those of one node wait for each other; so this is tried for as long as the lease would last anyway.
     async fn release(&mut self) {
-        let worker = &self.context.options.worker;
-        if let Err(error) = self.context.store.release(self.keys.shard, worker).await {
-            warn!(shard = self.keys.shard.0, "lease not released, it will run out: {error}");
+        let (options, begun) = (self.context.options.clone(), Instant::now());
+        self.backoff.reset();
+        while let Err(error) = self.context.store.release(self.keys.shard, &options.worker).await {
+            if error.disposition == Disposition::Fatal || begun.elapsed() >= options.lease_ttl {
+                warn!(shard = self.keys.shard.0, "lease not released, it will run out: {error}");
+                return;
+            }
+            self.context.metrics.retried(error.reason);
+            if matches!(error.disposition, Disposition::Refresh | Disposition::Ambiguous) {
+                self.context.store.refresh().await;
+            }
+            tokio::time::sleep(self.backoff.next()).await;
         }
     }
 }

@@ -13,11 +13,15 @@ const WAIT: Duration = Duration::from_secs(90);
 const SHARDS: u32 = 256;
 const LEASE_TTL: Duration = Duration::from_secs(5);
 /// What a machine that is busy with other things may take on top of what is promised.
-const BUSY_MARGIN: Duration = Duration::from_secs(15);
-const PROBE_PACE: Duration = Duration::from_millis(250);
+const BUSY_MARGIN: Duration = Duration::from_secs(25);
+/// Its probe's pace included. A shard that changed its owner because a lease ran out pauses for longer.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+const PROBE_PACE: Duration = Duration::from_secs(1);
 
 async fn stage() -> (LocalCluster, Scene) {
-    let cluster = own_cluster(Options::default()).await;
+    // No node is to take another for dead because the machine is busy.
+    let config_lines = vec!["cluster-node-timeout 15000".to_owned()];
+    let cluster = own_cluster(Options { config_lines, ..Options::default() }).await;
     let scene = Scene::begin_with(&cluster, "", SHARDS, &[("HEYDAY_WORKER__LEASE_TTL", "5s")]).await;
     (cluster, scene)
 }
@@ -62,7 +66,7 @@ async fn a_killed_workers_shards_are_shared_a_lease_and_a_second_later() {
         unaffected.len(),
     );
     assert!(took <= LEASE_TTL + BUSY_MARGIN, "{took:?}");
-    assert!(pause < LEASE_TTL, "an unaffected shard paused for {pause:?}");
+    assert!(pause < PAUSE_MAX, "an unaffected shard paused for {pause:?}");
     assert_eq!(moves(&after) - moves(&before), (SHARDS as usize - unaffected.len()) as u64, "each moved once");
     workers.assert_running();
 }
@@ -95,7 +99,7 @@ async fn a_worker_that_leaves_hands_each_shard_over_at_once() {
         SHARDS as usize - unaffected.len(),
     );
     assert!(ownerless < LEASE_TTL, "a shard had no owner for {ownerless:?}, as if its lease had run out");
-    assert!(pause < LEASE_TTL, "an unaffected shard paused for {pause:?}");
+    assert!(pause < PAUSE_MAX, "an unaffected shard paused for {pause:?}");
     assert_eq!(moves(&after) - moves(&before), (SHARDS as usize - unaffected.len()) as u64, "each moved once");
 }
 
@@ -128,7 +132,7 @@ async fn a_worker_that_joins_takes_its_share_and_no_other_shard_moves() {
     );
     let share = watch.shares(&[&joined_name])[0];
     assert_eq!((moved, watch.changed()), (share as u64, share), "its share moved, and nothing else");
-    assert!(pause < LEASE_TTL, "an unaffected shard paused for {pause:?}");
+    assert!(pause < PAUSE_MAX, "an unaffected shard paused for {pause:?}");
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 //! (generations, times) is compared by what it means: the third generation of one side is the third of the other.
 
 mod ground;
+mod maintenance;
 mod normal;
 mod side;
 
@@ -13,6 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use heyday::change::Fields;
 use heyday::key::Keys;
+use heyday::local::Nodes;
 use heyday::redis::{ConnectOptions, NodeAddress, RedisStore, Topology};
 use heyday::reduce::Rules;
 use heyday::shard::{Layout, Shard};
@@ -96,13 +98,17 @@ async fn compare(seed: u64) -> String {
 async fn sides() -> (Side<ModelGround>, Side<RealGround>) {
     let nodes = shared_cluster().await;
     let (layout, keys) = (Layout::new(4).unwrap(), Keys::new(&unique_prefix()).unwrap());
-    let seeds = nodes.nodes().into_iter().map(|(host, port)| NodeAddress::new(host, port)).collect();
-    let topology = Arc::new(Topology::connect(Arc::new(ConnectOptions::new(seeds))).await.expect("a cluster"));
+    let topology = topology(&nodes).await;
     let store = RedisStore::new(topology, keys.clone(), layout.clone());
     let names = keys.shard(&layout, SHARD);
     let real = RealGround::new(store, &keys, names.clone()).await;
     let model = ModelGround::new(Model::new(layout, keys, milliseconds()), names.clone());
     (Side::new(model, names.clone()).await, Side::new(real, names).await)
+}
+
+async fn topology(nodes: &Nodes) -> Arc<Topology> {
+    let seeds = nodes.nodes().into_iter().map(|(host, port)| NodeAddress::new(host, port)).collect();
+    Arc::new(Topology::connect(Arc::new(ConnectOptions::new(seeds))).await.expect("a cluster"))
 }
 
 fn milliseconds() -> u64 {
