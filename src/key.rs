@@ -18,6 +18,8 @@ pub use name::{Found, slot_of_name};
 pub const GROUP: &str = "heyday";
 /// The one consumer of that group, whoever owns the shard: the next owner finds its predecessor's pending entries.
 pub const CONSUMER: &str = "owner";
+/// The lock that keeps all workers from committing.
+pub const MAINTENANCE: &str = "lock:maintenance";
 
 /// One row of the registry.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +45,7 @@ pub const REGISTRY: &[Row] = &[
     ),
     row("heyday:workers", "ZSET", "worker id -> heartbeat (server time, Unix ms)", "pruned", false),
     row(
-        "lock:maintenance",
+        MAINTENANCE,
         "HASH",
         "`holder`, `reason`, `since` (Unix ms), `ttl` (ms), `paused:WORKER` -> since when; `off_at` once it was given up",
         "as its holder says",
@@ -161,7 +163,7 @@ impl Keys {
     }
 
     pub fn maintenance(&self) -> Key {
-        key(format!("{}lock:maintenance", self.prefix))
+        key(format!("{}{MAINTENANCE}", self.prefix))
     }
 
     pub fn shard(&self, layout: &Layout, shard: Shard) -> ShardKeys {

@@ -4,7 +4,7 @@ use jiff::civil::Date;
 
 use super::{Kind, Repair, Violation};
 use crate::calendar::Calendar;
-use crate::key::{Found, Row};
+use crate::key::{Found, MAINTENANCE, Row};
 
 /// What every move of a slot may add: a key that is moved lives on by the time it was on the way.
 const EXPIRY_DRIFT_MAX_MILLISECONDS: i64 = 10 * 60 * 1000;
@@ -23,6 +23,7 @@ pub enum Life {
 /// The life that a key's row gives it.
 pub fn life(calendar: &Calendar, found: &Found<'_>) -> Life {
     match (found.space, found.view) {
+        _ if found.row.pattern == MAINTENANCE => Life::Bounded,
         ("lease" | "dedup", _) => Life::Bounded,
         ("user", "versions") => Life::Either,
         ("birthdays", _) => match found.part.parse() {
@@ -73,6 +74,8 @@ mod tests {
             ("lease:{0}", -1, false),
             ("lease:{0}", 7, true),
             ("dedup:{0}:x", -1, false),
+            ("lock:maintenance", 7, true),
+            ("lock:maintenance", -1, false),
             ("state:{0}", -1, true),
             ("state:{0}", 7, false),
             ("user:{0}:a:versions", 7, true),
