@@ -14,8 +14,10 @@ SEED ?=
 KINDS ?=
 # How many lives `make simulation` lives.
 SEEDS ?= 10000
+# Only these servers of tools/matrix.
+SERVERS ?=
 
-.PHONY: help demo test simulation chaos bench fmt lint prepare
+.PHONY: help demo test simulation chaos test-matrix bench fmt lint prepare
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \2/p' $(MAKEFILE_LIST) | awk '{ name = $$2; $$1 = $$2 = ""; printf "make %-13s%s\n", name, $$0 }'
@@ -48,6 +50,9 @@ simulation: ## SEEDS=10000 lives of a cluster with every fault, on all cores; CI
 
 chaos: prepare ## faults at random for MINUTES=10 from SEED=…, and the proof that nothing was lost (docs/chaos.md)
 	@tools/chaos "$(MINUTES)" "$(SEED)" "$(KINDS)"
+
+test-matrix: prepare ## the tests on real servers and short rounds of faults on Valkey 9.1, Valkey 8.1 and Redis 8.2, fetched into target/
+	@tools/matrix $(SERVERS)
 
 bench: ## performance beside a floor; not there yet
 	@echo "There is no benchmark yet; it comes later, with a floor measured in the same run beside it."

@@ -36,6 +36,7 @@ async fn workers_that_die_freeze_and_leave_while_connections_break() {
         Kind::CutWithReset,
         Kind::Stalled,
         Kind::ClientsKilled,
+        Kind::WorkerClocksWrong,
     ];
     short(1, &kinds).await;
 }

@@ -59,9 +59,5 @@ async fn publish(stage: &Stage, pair: usize) -> String {
 
 /// How often the logs of these nodes tell of a client that was cut off.
 fn cut_off(stage: &Stage, nodes: [usize; 2]) -> usize {
-    let log = |node: usize| {
-        let path = stage.folder.join((node + 1).to_string()).join("redis.log");
-        std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
-    };
-    nodes.iter().map(|node| log(*node).matches("overcoming of output buffer limits").count()).sum()
+    nodes.iter().map(|node| stage.server_log(*node).matches("overcoming of output buffer limits").count()).sum()
 }

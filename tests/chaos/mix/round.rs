@@ -14,6 +14,7 @@ use super::pauses::{Pause, longest};
 use super::schedule::{Kind, Step, schedule};
 use super::stage::{Stage, Strike, now_ms};
 use super::strike::strike;
+use crate::support::lasts;
 use crate::support::scene::{Beats, Load, Plan, Snapshot, Written};
 
 /// Writers whose changes are generated, users whom they write about, and how fast; beside one writer for each shard.
@@ -69,11 +70,15 @@ impl Round {
     pub async fn play(&self, stage: &Stage) -> Outcome {
         let started = Instant::now();
         let steps = schedule(self.seed, &self.kinds, self.length);
-        let playing = AssertUnwindSafe(play(stage, self.seed, steps.clone())).catch_unwind();
+        let begin_ms = now_ms();
+        let playing = AssertUnwindSafe(play(stage, self, steps.clone())).catch_unwind();
         let (counts, pauses) = playing.await.unwrap_or_else(|panic| {
             stage.wrong(told(&panic));
             Default::default()
         });
+        for kind in self.kinds.iter().copied().filter(|kind| kind.is_lasting()) {
+            stage.struck(Strike { kind, begin_ms, end_ms: now_ms(), shards: BTreeSet::new() });
+        }
         Outcome {
             steps,
             log: stage.noted(),
@@ -92,12 +97,14 @@ fn told(panic: &Box<dyn Any + Send>) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or("a panic".to_owned())
 }
 
-async fn play(stage: &Stage, seed: u64, steps: Vec<Step>) -> (Counts, Vec<Pause>) {
+async fn play(stage: &Stage, round: &Round, steps: Vec<Step>) -> (Counts, Vec<Pause>) {
+    let seed = round.seed;
     let plan = Plan { seed, writers: WRITERS, users: USERS, changes: u64::MAX, pace: Some(PACE) };
     let load = Load::through(&stage.writers, &stage.scene, plan);
     let beats = Beats::start(&stage.writers, &stage.scene);
     let began_ms = now_ms();
     strike_all(stage, steps).await;
+    lasts(round.length.saturating_sub(stage.elapsed())).await;
     if let Err(error) = stage.heal().await {
         stage.wrong(error);
     }
@@ -117,7 +124,11 @@ async fn play(stage: &Stage, seed: u64, steps: Vec<Step>) -> (Counts, Vec<Pause>
     stage.note("settled");
     let snapshot = Snapshot::take(&stage.scene).await;
     let counts = judge(stage, &snapshot, &written).await;
-    let pauses = longest(&stage.scene, &snapshot, &stage.strikes(), (began_ms, ended_ms));
+    let mut pauses = longest(&stage.scene, &snapshot, &stage.strikes(), (began_ms, ended_ms));
+    if round.kinds.contains(&Kind::NodeClocksWrong) {
+        // The log goes by the clocks of its nodes.
+        pauses.clear();
+    }
     for Pause { cause, shard, lasted, at_ms } in &pauses {
         let after = Duration::from_millis(at_ms - began_ms);
         stage.note(format!("longest pause by {cause:?}: shard {shard} for {lasted:?}, {after:?} after the beginning"));
@@ -144,12 +155,27 @@ async fn strike_all(stage: &Stage, steps: Vec<Step>) {
     }
 }
 
+/// The shards that Redis may have lost something of.
+async fn losing(stage: &Stage) -> BTreeSet<Shard> {
+    let strikes = stage.strikes().into_iter().filter(|strike| strike.kind.loses());
+    let mut losing: BTreeSet<Shard> = strikes.flat_map(|strike| strike.shards).collect();
+    for pair in stage.pairs_promoted() {
+        let shards = stage.shards_of_pair(pair).await;
+        if !shards.is_subset(&losing) {
+            stage.note(format!(
+                "a replica of pair {pair} took over although nobody struck its primary: the machine is slow"
+            ));
+            losing.extend(shards);
+        }
+    }
+    losing
+}
+
 /// Compares everything with everything.
 async fn judge(stage: &Stage, snapshot: &Snapshot, written: &Written) -> Counts {
     let scene = &stage.scene;
     let told = scene.told(snapshot, written);
-    let losing: BTreeSet<Shard> =
-        stage.strikes().into_iter().filter(|strike| strike.kind.loses()).flat_map(|strike| strike.shards).collect();
+    let losing = losing(stage).await;
     let (excused, lost): (Vec<_>, Vec<_>) = told.lost.into_iter().partition(|(shard, _)| losing.contains(shard));
     let mut counts = Counts {
         acknowledged: written.acknowledged.len(),

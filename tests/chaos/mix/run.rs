@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 
 use super::report::Report;
 use super::round::{Outcome, Round};
-use super::schedule::{EVERYWHERE, Kind, kinds_of_round};
+use super::schedule::{EVERYWHERE, Kind, clocks, kinds_of_round};
 use super::stage::Stage;
 
 /// Set by `make chaos`: how long to run, from which seed, and the kinds of faults where it shall not be all.
 const MINUTES: &str = "HEYDAY_CHAOS_MINUTES";
 const SEED: &str = "HEYDAY_CHAOS_SEED";
 const KINDS: &str = "HEYDAY_CHAOS_KINDS";
+const ALL: &str = "all";
 /// The seed of a run that names none.
 const SEED_USUAL: u64 = 4;
 /// Seconds during which faults begin, in a round of a long run.
@@ -60,10 +61,13 @@ impl Run {
 
 fn kinds(text: &str) -> Vec<Kind> {
     let named = |name: &str| {
+        if name == ALL {
+            return EVERYWHERE.to_vec();
+        }
         let kind = EVERYWHERE.into_iter().chain([Kind::SlotMovedAtomically]).find(|kind| format!("{kind:?}") == name);
-        kind.unwrap_or_else(|| panic!("{KINDS}={text}: {name} is none of {EVERYWHERE:?}"))
+        vec![kind.unwrap_or_else(|| panic!("{KINDS}={text}: {name} is neither {ALL} nor one of {EVERYWHERE:?}"))]
     };
-    text.split(',').map(named).collect()
+    text.split(',').flat_map(named).collect()
 }
 
 /// Plays them, ends the test where one found something, and leaves the report in `target/chaos`.
@@ -74,7 +78,7 @@ pub async fn rounds(run: Run) {
     let mut failed = None;
     for number in 0.. {
         let round = run.round(number);
-        let stage = Stage::open().await;
+        let stage = Stage::open(clocks(round.seed, &round.kinds)).await;
         let outcome = round.play(&stage).await;
         report.add(&outcome);
         println!("{}", line(number, &round, &outcome));
@@ -118,8 +122,9 @@ fn line(number: u64, round: &Round, outcome: &Outcome) -> String {
 /// Everything that one has to know of a round that failed.
 fn tell(round: &Round, outcome: &Outcome, kept: &Path) -> String {
     let steps: Vec<String> = outcome.steps.iter().map(|step| format!("  {step}")).collect();
+    let clocks = clocks(round.seed, &round.kinds);
     format!(
-        "seed {} with {:?}: {} things are wrong:\n  {}\nthe schedule:\n{}\nwhat happened:\n  {}\nlogs of servers and workers: {}",
+        "seed {} with {:?}: {} things are wrong:\n  {}\nthe schedule, with {clocks:?}:\n{}\nwhat happened:\n  {}\nlogs of servers and workers: {}",
         round.seed,
         round.kinds,
         outcome.wrong.len(),

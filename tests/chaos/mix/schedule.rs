@@ -15,6 +15,7 @@ pub const PAIRS: usize = NODES / 2;
 pub const WORKERS: usize = 3;
 /// Before the first fault, so that everybody has begun.
 const BEGINNING: Duration = Duration::from_secs(2);
+const HOUR_SECONDS: i64 = 3_600;
 /// Between the beginnings of two faults.
 const BETWEEN_MS: std::ops::Range<u64> = 200..2_500;
 
@@ -39,10 +40,13 @@ pub enum Kind {
     Configured,
     ClusterRestarted,
     SubscriberOverflowed,
+    /// From the beginning of a round to its end.
+    WorkerClocksWrong,
+    NodeClocksWrong,
 }
 
 /// What every server can be made to stand.
-pub const EVERYWHERE: [Kind; 17] = [
+pub const EVERYWHERE: [Kind; 19] = [
     Kind::WorkerKilled,
     Kind::WorkerFrozen,
     Kind::WorkerRestarted,
@@ -60,12 +64,19 @@ pub const EVERYWHERE: [Kind; 17] = [
     Kind::Configured,
     Kind::ClusterRestarted,
     Kind::SubscriberOverflowed,
+    Kind::WorkerClocksWrong,
+    Kind::NodeClocksWrong,
 ];
 
 impl Kind {
     /// Whether Redis may lose acknowledged appends by it: replication is asynchronous, and files are synced once a second.
     pub fn loses(self) -> bool {
         matches!(self, Kind::PrimaryKilled | Kind::PrimaryFrozen | Kind::FailedOverWithLoss | Kind::ClusterRestarted)
+    }
+
+    /// Whether it is there for a whole round, and no step of its schedule.
+    pub fn is_lasting(self) -> bool {
+        matches!(self, Kind::WorkerClocksWrong | Kind::NodeClocksWrong)
     }
 
     /// How long one lasts, in milliseconds.
@@ -82,7 +93,9 @@ impl Kind {
             | Kind::CutWithReset
             | Kind::ClientsKilled
             | Kind::ScriptsFlushed
-            | Kind::ClusterRestarted => 0..1,
+            | Kind::ClusterRestarted
+            | Kind::WorkerClocksWrong
+            | Kind::NodeClocksWrong => 0..1,
         }
     }
 }
@@ -146,6 +159,13 @@ pub enum Fault {
     OverflowSubscriber { pair: usize },
 }
 
+/// How far each process's clock is ahead, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clocks {
+    pub workers: [i64; WORKERS],
+    pub nodes: [i64; NODES],
+}
+
 /// A fault and when it begins; how long it lasts, besides the time that carrying it out takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
@@ -164,17 +184,36 @@ impl fmt::Display for Step {
 /// Faults of these kinds, each at least once, until the time is over. The same arguments give the same schedule.
 pub fn schedule(seed: u64, kinds: &[Kind], length: Duration) -> Vec<Step> {
     let mut random = SmallRng::seed_from_u64(seed);
-    let mut first = kinds.to_vec();
+    let kinds: Vec<Kind> = kinds.iter().copied().filter(|kind| !kind.is_lasting()).collect();
+    let mut first = kinds.clone();
     first.shuffle(&mut random);
+    if first.is_empty() {
+        return Vec::new();
+    }
     let mut steps = Vec::new();
     let mut at = BEGINNING;
     while !first.is_empty() || at < length {
-        let kind = first.pop().unwrap_or_else(|| pick(&mut random, kinds));
+        let kind = first.pop().unwrap_or_else(|| pick(&mut random, &kinds));
         let lasts = Duration::from_millis(random.random_range(kind.lasts_ms()));
         steps.push(Step { at, lasts, kind, fault: fault(&mut random, kind) });
         at += Duration::from_millis(random.random_range(BETWEEN_MS));
     }
     steps
+}
+
+/// The clocks of a round: an hour ahead, an hour behind or right, where they may be wrong.
+pub fn clocks(seed: u64, kinds: &[Kind]) -> Clocks {
+    let mut random = SmallRng::seed_from_u64(seed ^ 0x636c_6f63);
+    let mut clocks = Clocks::default();
+    let mut set = |clocks: &mut [i64], kind| {
+        for clock in clocks {
+            let skew = HOUR_SECONDS * random.random_range(-1..=1);
+            *clock = if kinds.contains(&kind) { skew } else { 0 };
+        }
+    };
+    set(&mut clocks.workers, Kind::WorkerClocksWrong);
+    set(&mut clocks.nodes, Kind::NodeClocksWrong);
+    clocks
 }
 
 /// One kind alone, several, or all: what a round of a long run is about.
@@ -230,6 +269,7 @@ fn fault(random: &mut SmallRng, kind: Kind) -> Fault {
         }
         Kind::ClusterRestarted => Fault::RestartCluster,
         Kind::SubscriberOverflowed => Fault::OverflowSubscriber { pair },
+        Kind::WorkerClocksWrong | Kind::NodeClocksWrong => unreachable!("{kind:?} is no step"),
     }
 }
 
@@ -241,12 +281,16 @@ fn a_seed_gives_the_same_schedule_and_every_kind() {
     for seed in 0..100 {
         let steps = of(seed);
         let kinds: BTreeSet<Kind> = steps.iter().map(|step| step.kind).collect();
-        assert_eq!(kinds.len(), EVERYWHERE.len(), "seed {seed}");
+        let lasting = EVERYWHERE.iter().filter(|kind| kind.is_lasting()).count();
+        assert_eq!(kinds.len(), EVERYWHERE.len() - lasting, "seed {seed}");
         assert!(steps.is_sorted_by_key(|step| step.at), "seed {seed}");
         let kinds = kinds_of_round(seed, &EVERYWHERE);
         assert_eq!(kinds, kinds_of_round(seed, &EVERYWHERE));
         assert!(schedule(seed, &kinds, Duration::from_secs(5)).iter().all(|step| kinds.contains(&step.kind)));
     }
+    assert_eq!(clocks(7, &EVERYWHERE), clocks(7, &EVERYWHERE));
+    assert_ne!(clocks(7, &EVERYWHERE), clocks(8, &EVERYWHERE));
+    assert_eq!(clocks(7, &[Kind::FailedOver]), Clocks::default());
     let rounds: BTreeSet<Kind> = (0..100).flat_map(|seed| kinds_of_round(seed, &EVERYWHERE)).collect();
     assert_eq!(rounds.len(), EVERYWHERE.len());
 }

@@ -12,11 +12,11 @@ use heyday::redis::ConnectOptions;
 use heyday::shard::Shard;
 use tokio::sync::Mutex;
 
-use super::schedule::{Kind, PAIRS, Side, WORKERS};
+use super::schedule::{Clocks, Kind, PAIRS, Side, WORKERS};
 use crate::support::cluster::own_cluster;
-use crate::support::lasts;
 use crate::support::proxy::Proxy;
 use crate::support::scene::{Detour, Listener, Scene, Workers, now_milliseconds};
+use crate::support::{lasts, skew};
 
 /// Shards of a round.
 const SHARDS: u32 = 16;
@@ -65,8 +65,10 @@ pub struct Strike {
 }
 
 impl Stage {
-    pub async fn open() -> Stage {
-        let cluster = own_cluster(Options::default()).await;
+    pub async fn open(clocks: Clocks) -> Stage {
+        let wrong = clocks.nodes.iter().enumerate().filter(|(_, seconds)| **seconds != 0);
+        let environment = wrong.map(|(node, seconds)| (node, skew::environment(*seconds))).collect();
+        let cluster = own_cluster(Options { environment, ..Options::default() }).await;
         let nodes = Nodes::clone(&cluster);
         let [workers_side, writers_side, subscribers_side] = [
             Detour::around(&nodes, NODES).await,
@@ -74,7 +76,12 @@ impl Stage {
             Detour::around(&nodes, NODES).await,
         ];
         let (name, map) = workers_side.setting();
-        let mut scene = Scene::begin_with(&nodes, "", SHARDS, &[(name, &map)]).await;
+        // Longer than clocks are wrong: the oracle reads the streams.
+        let settings = [(name, map.as_str()), ("HEYDAY_WORKER__RETENTION", "1day")];
+        let mut scene = Scene::begin_with(&nodes, "", SHARDS, &settings).await;
+        let drift = clocks.nodes.iter().map(|seconds| seconds.unsigned_abs()).max().unwrap_or(0);
+        // From one node's clock to another's.
+        scene.clock_drift_max = Duration::from_secs(2 * drift);
         // A key that moves lives on by the time it is on the way, and may move several times.
         scene.expiry_drift_max = Duration::from_secs(600);
         let connect = ConnectOptions {
@@ -91,8 +98,11 @@ impl Stage {
             Listener::start(&through, subscriber::Options::default()).await,
         ];
         let mut workers = scene.workers();
-        for _ in 0..WORKERS {
-            workers.start();
+        for seconds in clocks.workers {
+            match seconds {
+                0 => workers.start(),
+                _ => workers.start_with(skew::environment(seconds)),
+            };
         }
         Stage {
             folder: cluster.folder().to_owned(),
@@ -230,6 +240,19 @@ impl Stage {
         self.scene.layout.shards().collect()
     }
 
+    /// What a node has logged.
+    pub fn server_log(&self, node: usize) -> String {
+        let path = self.folder.join((node + 1).to_string()).join("redis.log");
+        std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    }
+
+    /// The pairs of which a replica took over because the others took its primary for dead: they may have lost something, also where
+    /// nobody struck them and the machine was too slow. A failover by hand waits for nothing before its election.
+    pub fn pairs_promoted(&self) -> BTreeSet<usize> {
+        let promoted = (0..NODES).filter(|node| promoted_by_itself(&self.server_log(*node)));
+        promoted.map(|node| node % PAIRS).collect()
+    }
+
     /// What runs the workers starts those again that found no cluster. Any other end is wrong.
     pub fn look_after_workers(&self) {
         // A fault that has them now may wait for whoever looks: the next look comes soon.
@@ -273,6 +296,27 @@ impl Stage {
         }
         Ok(())
     }
+}
+
+/// Whether a server's log tells of an election that it won after a delay.
+fn promoted_by_itself(log: &str) -> bool {
+    let mut delayed = false;
+    for line in log.lines() {
+        if let Some((_, delay)) = line.split_once("Start of election delayed for ") {
+            delayed = !delay.starts_with("0 ");
+        } else if delayed && line.contains("Failover election won") {
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+fn an_election_by_hand_is_told_from_one_after_a_death() {
+    let by_hand =
+        "Start of election delayed for 0 milliseconds (rank #0, offset 9)\nFailover election won: I'm the new master.";
+    assert!(!promoted_by_itself(by_hand));
+    assert!(promoted_by_itself(&by_hand.replace("for 0 ", "for 561 ")));
 }
 
 /// Now, for a strike.
