@@ -1,5 +1,6 @@
 //! A shard's slot moved to another primary under load, and back.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use heyday::shard::Shard;
@@ -26,23 +27,23 @@ pub async fn there_and_back(
     time: Duration,
 ) -> Result {
     let shard = chosen(stage, choice).await?;
+    // Valkey holds all writes of a node up for the moment in which a slot is handed over.
+    let mut touched: BTreeSet<Shard> = [shard].into();
     let slot = stage.scene.shard_keys(shard).slot;
     let first = {
-        let _pairs = all(stage).await;
+        let _pairs = stage.all_pairs().await;
         let home = pair_of(stage, shard).await?;
+        if atomically {
+            touched.extend(stage.shards_of_pair(home).await);
+            touched.extend(stage.shards_of_pair((home + further) % PAIRS).await);
+        }
         move_to(stage, slot, (home, (home + further) % PAIRS), atomically).await?
     };
     lasts(time).await;
-    let _pairs = all(stage).await;
+    let _pairs = stage.all_pairs().await;
     let away = pair_of(stage, shard).await?;
     let second = move_to(stage, slot, (away, (away + PAIRS - further) % PAIRS), atomically).await?;
-    Ok(Done::new(format!("shard {shard} moved: {first}; {second}"), [shard].into()))
-}
-
-type Guard<'a> = tokio::sync::MutexGuard<'a, ()>;
-
-async fn all(stage: &Stage) -> [Guard<'_>; PAIRS] {
-    [stage.pairs[0].lock().await, stage.pairs[1].lock().await, stage.pairs[2].lock().await]
+    Ok(Done::new(format!("shard {shard} moved: {first}; {second}"), touched))
 }
 
 async fn chosen(stage: &Stage, choice: Choice) -> Moved<Shard> {

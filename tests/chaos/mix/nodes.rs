@@ -17,7 +17,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const WRONG_PASSWORD: &str = "nobody-asked";
 
 pub async fn kill_primary(stage: &Stage, pair: usize, time: Duration) -> Result {
-    let _pair = stage.pairs[pair].lock().await;
     let (primary, _) = stage.whole(pair).await?;
     let shards = stage.shards_of_pair(pair).await;
     stage.cluster.lock().await.kill(primary).map_err(|error| error.to_string())?;
@@ -28,7 +27,6 @@ pub async fn kill_primary(stage: &Stage, pair: usize, time: Duration) -> Result 
 }
 
 pub async fn freeze_primary(stage: &Stage, pair: usize, time: Duration) -> Result {
-    let _pair = stage.pairs[pair].lock().await;
     let (primary, _) = stage.whole(pair).await?;
     let shards = stage.shards_of_pair(pair).await;
     stage.cluster.lock().await.stop_process(primary).map_err(|error| error.to_string())?;
@@ -39,7 +37,6 @@ pub async fn freeze_primary(stage: &Stage, pair: usize, time: Duration) -> Resul
 }
 
 pub async fn fail_over(stage: &Stage, pair: usize) -> Result {
-    let _pair = stage.pairs[pair].lock().await;
     let (_, replica) = stage.whole(pair).await?;
     let shards = stage.shards_of_pair(pair).await;
     let took = promote(stage, replica, &["CLUSTER", "FAILOVER"]).await?;
@@ -49,7 +46,6 @@ pub async fn fail_over(stage: &Stage, pair: usize) -> Result {
 
 /// The replica's link is cut, the primary goes on alone for a while, and then the replica takes over as it is.
 pub async fn fail_over_with_loss(stage: &Stage, pair: usize, time: Duration) -> Result {
-    let _pair = stage.pairs[pair].lock().await;
     let (_, replica) = stage.whole(pair).await?;
     let shards = stage.shards_of_pair(pair).await;
     stage.order(replica, &["CONFIG", "SET", "masterauth", WRONG_PASSWORD]).await?;
@@ -64,7 +60,6 @@ pub async fn fail_over_with_loss(stage: &Stage, pair: usize, time: Duration) -> 
 
 /// Every server is killed, and started on what its file holds.
 pub async fn restart_cluster(stage: &Stage) -> Result {
-    let (_one, _two, _three) = (stage.pairs[0].lock().await, stage.pairs[1].lock().await, stage.pairs[2].lock().await);
     let mut cluster = stage.cluster.lock().await;
     let started = Instant::now();
     for node in 0..NODES {

@@ -10,7 +10,7 @@ use heyday::client::subscriber;
 use heyday::local::{LocalCluster, NODES, Nodes, Options};
 use heyday::redis::ConnectOptions;
 use heyday::shard::Shard;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 
 use super::schedule::{Clocks, Kind, PAIRS, Side, WORKERS};
 use crate::support::cluster::own_cluster;
@@ -36,6 +36,8 @@ pub struct Stage {
     pub nodes: Nodes,
     pub cluster: Mutex<LocalCluster>,
     pub workers: Mutex<Workers>,
+    /// Held by whoever moves a slot.
+    pub moving: Mutex<()>,
     /// Held by whoever takes a pair apart, in ascending order where it is several.
     pub pairs: [Mutex<()>; PAIRS],
     /// The same for workers.
@@ -109,6 +111,7 @@ impl Stage {
             nodes,
             cluster: Mutex::new(cluster),
             workers: Mutex::new(workers),
+            moving: Mutex::default(),
             pairs: Default::default(),
             seats: Default::default(),
             listeners,
@@ -234,6 +237,15 @@ impl Stage {
         let owned = self.scene.layout.shards().zip(owners);
         let owned = owned.filter(|(_, owner)| owner.as_ref().is_some_and(|owner| owner.starts_with(&name)));
         owned.map(|(shard, _)| shard).collect()
+    }
+
+    /// Takes all pairs.
+    pub async fn all_pairs(&self) -> Vec<MutexGuard<'_, ()>> {
+        let mut held = Vec::new();
+        for pair in &self.pairs {
+            held.push(pair.lock().await);
+        }
+        held
     }
 
     pub fn all_shards(&self) -> BTreeSet<Shard> {

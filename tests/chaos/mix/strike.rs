@@ -6,6 +6,8 @@ use std::time::Duration;
 use heyday::local::NODES;
 use heyday::shard::Shard;
 
+use tokio::sync::MutexGuard;
+
 use super::schedule::{Fault, PAIRS, Setting, Side, Silence, Step};
 use super::stage::{Stage, Strike, now_ms};
 use crate::support::lasts;
@@ -19,6 +21,8 @@ pub struct Done {
 
 pub type Result = std::result::Result<Done, String>;
 
+/// A fault whose turn comes so much later than its time is left out: others of its kind took too long.
+const TURN_WAIT: Duration = Duration::from_secs(20);
 /// How many bytes a full server has left.
 const MEMORY_LEFT_BYTES: u64 = 50_000;
 /// A node with no more clients than this keeps its bound: those of the cluster's bus count too, so that nobody could raise it again
@@ -33,9 +37,37 @@ impl Done {
     }
 }
 
+/// What a fault takes apart is taken apart by no other at the same time.
+async fn claim<'a>(stage: &'a Stage, fault: &Fault) -> Vec<MutexGuard<'a, ()>> {
+    match *fault {
+        Fault::KillWorker { worker } | Fault::FreezeWorker { worker } | Fault::RestartWorker { worker } => {
+            vec![stage.seats[worker].lock().await]
+        }
+        Fault::KillPrimary { pair }
+        | Fault::FreezePrimary { pair }
+        | Fault::FailOver { pair }
+        | Fault::FailOverWithLoss { pair } => vec![stage.pairs[pair].lock().await],
+        Fault::RestartCluster => stage.all_pairs().await,
+        // It takes pairs only while the slot is on its way.
+        Fault::MoveSlot { .. } => vec![stage.moving.lock().await],
+        Fault::Cut { .. }
+        | Fault::Stall { .. }
+        | Fault::FillMemory { .. }
+        | Fault::KillClients { .. }
+        | Fault::FlushScripts
+        | Fault::Configure { .. }
+        | Fault::OverflowSubscriber { .. } => Vec::new(),
+    }
+}
+
 /// Waits for the fault's time, carries it out and writes down what came of it.
 pub async fn strike(stage: &Stage, number: usize, step: Step) {
     lasts(step.at.saturating_sub(stage.elapsed())).await;
+    let _claim = claim(stage, &step.fault).await;
+    if stage.elapsed() > step.at + TURN_WAIT {
+        stage.note(format!("#{number} is left out, its turn came too late: {step}"));
+        return;
+    }
     let begin_ms = now_ms();
     stage.note(format!("#{number} begins: {step}"));
     let outcome = carry_out(stage, &step).await;
@@ -82,7 +114,6 @@ async fn carry_out(stage: &Stage, step: &Step) -> Result {
 }
 
 async fn kill_worker(stage: &Stage, worker: usize, time: Duration) -> Result {
-    let _seat = stage.seats[worker].lock().await;
     let shards = stage.shards_of_worker(worker).await;
     stage.workers.lock().await.kill(worker);
     lasts(time).await;
@@ -94,7 +125,6 @@ async fn kill_worker(stage: &Stage, worker: usize, time: Duration) -> Result {
 }
 
 async fn freeze_worker(stage: &Stage, worker: usize, time: Duration) -> Result {
-    let _seat = stage.seats[worker].lock().await;
     let shards = stage.shards_of_worker(worker).await;
     stage.workers.lock().await.freeze(worker);
     lasts(time).await;
@@ -103,7 +133,6 @@ async fn freeze_worker(stage: &Stage, worker: usize, time: Duration) -> Result {
 }
 
 async fn restart_worker(stage: &Stage, worker: usize) -> Result {
-    let _seat = stage.seats[worker].lock().await;
     let shards = stage.shards_of_worker(worker).await;
     let mut workers = stage.workers.lock().await;
     let status = workers.stop(worker).await;
