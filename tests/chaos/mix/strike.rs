@@ -27,7 +27,7 @@ const TURN_WAIT: Duration = Duration::from_secs(20);
 const MEMORY_LEFT_BYTES: u64 = 50_000;
 /// A node with no more clients than this keeps its bound: those of the cluster's bus count too, so that nobody could raise it again
 /// once it was lowered, however many clients went.
-const CLIENTS_FEW: u64 = 24;
+const CLIENTS_FEW: u64 = 16;
 /// What the servers of a scene have unless a fault sets it; all but the first three are the servers' defaults.
 const BUFFER_NORMAL: &str = "normal 0 0 0";
 
