@@ -22,7 +22,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // lost answer is no question: what was sent twice is applied once.
     let mut receipts = Vec::new();
     for (sequence, (friend, date)) in [("77", "1988-11-30"), ("78", "--02-29"), ("79", "")].into_iter().enumerate() {
-        let action = Action::Add { friend: friend.parse()?, birthday: Some(Birthday::parse(date)?) };
+        let action = Action::Add { friend: friend.parse()?, birthday: Some(Birthday::parse(date)?), mutual: true };
         let mut change = Change::new("42".parse()?, action);
         change.producer = Some(Producer { name: "example".to_owned(), sequence: sequence as u64 + 1 });
         receipts.push((friend, writer.enqueue(&change).await?));

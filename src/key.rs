@@ -10,6 +10,7 @@ use std::sync::Arc;
 use jiff::civil::Date;
 
 use crate::change::UserId;
+use crate::position::CommitId;
 use crate::shard::{Layout, Shard, slot_of};
 
 pub use name::{Found, slot_of_name};
@@ -83,7 +84,7 @@ pub const REGISTRY: &[Row] = &[
     row(
         "user:{t}:ID:versions",
         "HASH",
-        "friend id or `:FIELD` -> version, `version:removed_at` for a tombstone",
+        "friend id or `:FIELD` -> version, `version:removed_at` for a tombstone; `ID:` and `::` -> order",
         "with the user; tombstones pruned",
         false,
     ),
@@ -91,6 +92,9 @@ pub const REGISTRY: &[Row] = &[
     row("birthdays:{t}:YYYY-MM-DD", "ZSET", "`USER:FRIEND` -> when it is due (Unix s)", "day end plus grace", true),
     row("dedup:{t}:EVENTID", "STRING", "a seen event id", "dedup window", false),
     row("producers:{t}", "HASH", "producer -> `seq:last_seen` (Unix ms)", "pruned by age", false),
+    row("outbox:{t}", "STREAM", "entries for other shards, under ids that follow the commit's", "until relayed", false),
+    row("fanout:{t}", "HASH", "`ID` or `ID:COMMIT` -> how far a job has come", "until done", false),
+    row("forgotten:{t}:ID:COMMIT", "HASH", "friend id -> date, of a forgotten user", "until told to all", false),
     row("dlq:{t}", "STREAM", "dead letters: `reason`, `kind`, `entry`, and the fields as `f.NAME`", "bounded", false),
     row("log:{t}", "STREAM", "change log: one entry a commit, field `s`", "bounded", true),
     row("push:{t}", "CHANNEL", "the same payload as the log entry", "not stored", true),
@@ -131,6 +135,8 @@ pub struct ShardKeys {
     pub state: Key,
     pub users: Key,
     pub producers: Key,
+    pub outbox: Key,
+    pub fanout: Key,
     pub dead_letters: Key,
     pub log: Key,
     pub push: Key,
@@ -181,6 +187,8 @@ impl Keys {
             state: name("state"),
             users: name("users"),
             producers: name("producers"),
+            outbox: name("outbox"),
+            fanout: name("fanout"),
             dead_letters: name("dlq"),
             log: name("log"),
             push: name("push"),
@@ -223,6 +231,11 @@ impl ShardKeys {
         ))
     }
 
+    /// The friends of a user who was forgotten in `commit`.
+    pub fn forgotten(&self, user: &UserId, commit: CommitId) -> Key {
+        key(format!("{}forgotten:{{{}}}:{user}:{commit}", self.prefix, self.tag))
+    }
+
     pub fn dedup(&self, event: &str) -> Key {
         join(&self.dedup_parts(event))
     }
@@ -248,6 +261,14 @@ impl ShardKeys {
 /// The member of a day key: ids contain no colon, so the first one parts them.
 pub fn day_member(user: &UserId, friend: &UserId) -> String {
     [user.as_str(), ":", friend.as_str()].concat()
+}
+
+/// The field of `versions` that tells when a user was forgotten.
+pub const FORGOTTEN_FIELD: &str = "::";
+
+/// The field of `versions` that tells when both sides of a friendship were changed last.
+pub fn order_field(friend: &UserId) -> String {
+    [friend.as_str(), ":"].concat()
 }
 
 /// The field of `versions` for a profile field: friend ids contain no colon.
@@ -303,6 +324,11 @@ fn shape(name: &str) -> Option<String> {
     let rest = match (space, rest.strip_prefix(':')) {
         ("user", Some(rest)) => format!(":ID:{}", rest.split_once(':').filter(|(id, _)| !id.is_empty())?.1),
         ("birthdays", Some(date)) => date.parse::<Date>().ok().map(|_| ":YYYY-MM-DD".to_owned())?,
+        ("forgotten", Some(rest)) => {
+            let (id, commit) = rest.split_once(':')?;
+            let known = !id.is_empty() && commit.parse::<CommitId>().is_ok();
+            known.then(|| ":ID:COMMIT".to_owned())?
+        }
         ("dedup", Some(event)) if !event.is_empty() => ":EVENTID".to_owned(),
         (_, None) if rest.is_empty() => String::new(),
         _ => return None,
@@ -340,6 +366,9 @@ mod tests {
                 shard.day(jiff::civil::date(2026, 1, 2)),
                 shard.dedup("a:b{c}"),
                 shard.producers.clone(),
+                shard.outbox.clone(),
+                shard.fanout.clone(),
+                shard.forgotten(&user, CommitId::new(7, 1)),
                 shard.dead_letters.clone(),
                 shard.log.clone(),
                 shard.push.clone(),

@@ -17,6 +17,17 @@ pub struct CommitId {
     pub sequence: u64,
 }
 
+/// When a change to both sides of a friendship happened, for both sides alike: the entry it came with and that entry's shard.
+/// Each shard counts on from the highest it has seen, so that what a change can have known of is below it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Order {
+    pub entry: EntryId,
+    pub shard: u16,
+}
+
+/// A commit writes fewer entries for other shards than can be told by so many bits.
+const OUTBOX_BITS: u32 = 20;
+
 /// Text that is not `<number>-<number>`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("position {text:?}: expected two numbers joined by a hyphen, such as 1700000000000-0")]
@@ -39,6 +50,49 @@ impl CommitId {
 
     pub const fn new(generation: u64, sequence: u64) -> CommitId {
         CommitId { generation, sequence }
+    }
+
+    /// The id of what this commit writes for other shards, in order.
+    pub const fn outbox(self, index: u64) -> EntryId {
+        EntryId::new(self.generation, (self.sequence << OUTBOX_BITS) | index)
+    }
+
+    /// The highest such id.
+    pub const fn outbox_last(self) -> EntryId {
+        self.outbox((1 << OUTBOX_BITS) - 1)
+    }
+}
+
+impl Order {
+    /// That of `entry` in `shard`, or one just above `seen`.
+    pub fn after(entry: EntryId, shard: u16, seen: Order) -> Order {
+        let own = Order { entry, shard };
+        if own > seen {
+            return own;
+        }
+        let entry = match seen.entry.sequence.checked_add(1) {
+            Some(sequence) => EntryId::new(seen.entry.milliseconds, sequence),
+            None => EntryId::new(seen.entry.milliseconds.saturating_add(1), 0),
+        };
+        Order { entry, shard }
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.entry, self.shard)
+    }
+}
+
+impl FromStr for Order {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Order, ParseError> {
+        let parts = text.rsplit_once('-').and_then(|(entry, shard)| {
+            let shard = number(shard).and_then(|shard| u16::try_from(shard).ok())?;
+            Some(Order { entry: entry.parse().ok()?, shard })
+        });
+        parts.ok_or_else(|| ParseError { text: text.to_owned() })
     }
 }
 
@@ -97,6 +151,21 @@ mod tests {
     fn anything_else_is_refused() {
         for text in ["", "1", "-", "1-", "-1", "+1-0", "1-0-0", "a-b", "18446744073709551616-0", " 1-0"] {
             assert!(text.parse::<EntryId>().is_err(), "{text:?} was taken for a position");
+        }
+    }
+
+    #[test]
+    fn an_order_is_its_entry_or_just_above_what_was_seen() {
+        let own = Order::after(EntryId::new(5, 0), 7, Order::default());
+        assert_eq!(own.to_string(), "5-0-7");
+        assert_eq!("5-0-7".parse(), Ok(own));
+        assert_eq!(Order::after(EntryId::new(6, 1), 2, own).to_string(), "6-1-2");
+        let ahead: Order = "900-3-1".parse().unwrap();
+        assert_eq!(Order::after(EntryId::new(6, 1), 2, ahead).to_string(), "900-4-2");
+        let last: Order = "900-18446744073709551615-1".parse().unwrap();
+        assert_eq!(Order::after(EntryId::new(6, 1), 2, last).to_string(), "901-0-2");
+        for text in ["", "1-2", "1-2-3-4", "1-2-65536", "1--2"] {
+            assert!(text.parse::<Order>().is_err(), "{text:?} was taken for an order");
         }
     }
 

@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
+use crate::change::{Fields, UserId};
 use crate::error::Disposition;
 use crate::lease::WorkerId;
-use crate::reduce::{Commit, Entry, Loaded, Plan, ShardState};
+use crate::position::EntryId;
+use crate::reduce::{Commit, Entry, Job, Jobs, Loaded, Plan, Progress, ShardState, Survey};
 use crate::shard::Shard;
 
 /// Why an operation did not succeed.
@@ -109,7 +111,31 @@ pub struct Backlog {
     /// The age by server time of the oldest entry after the applied position; none where every entry is settled.
     pub oldest_milliseconds: Option<u64>,
     pub dead_letters: u64,
+    /// Entries for other shards that are not relayed yet.
+    pub outbox: u64,
 }
+
+/// What an owner must go on with that took the shard over.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Entries for other shards.
+    pub outbox: u64,
+    /// Some of the jobs under way, so many at most as were asked for.
+    pub jobs: Jobs,
+}
+
+/// An entry for another shard, as it lies in the outbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Relay {
+    /// Its place in the outbox, which the other shard remembers.
+    pub id: EntryId,
+    /// Whose view it changes first; none where somebody else wrote into the outbox.
+    pub user: Option<UserId>,
+    pub fields: Fields,
+}
+
+/// The reason where too few replicas have what was written.
+pub const TOO_FEW_REPLICAS: &str = "replicas";
 
 /// Where shards live.
 pub trait Store: Clone + Send + Sync + 'static {
@@ -148,6 +174,28 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// Gives the lease up if it is this worker's, and notes that this was done in order. Safe to call twice and from beside
     /// the link. Works when memory is full.
     fn release(&self, shard: Shard, worker: &WorkerId) -> impl Future<Output = Result<bool, Error>> + Send;
+
+    /// What lies in a shard's outbox above `after`, oldest first, at most `count`. Safe from beside the link: nothing in it
+    /// ever changes, and it is never taken out unsent.
+    fn outbox(
+        &self,
+        shard: Shard,
+        after: EntryId,
+        count: usize,
+    ) -> impl Future<Output = Result<Vec<Relay>, Error>> + Send;
+
+    /// Appends entries of `source`'s outbox to `target`'s stream, all of them in order or none, and waits until so many
+    /// replicas have them. Safe to repeat: the target drops what it has had from this source.
+    fn relay(
+        &self,
+        source: Shard,
+        target: Shard,
+        relays: &[Relay],
+        replicas: u32,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// Takes entries that were relayed out of the outbox.
+    fn relayed(&self, shard: Shard, ids: &[EntryId]) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
 /// One shard's connection, used in strict sequence. After an error that is not clean
@@ -177,6 +225,21 @@ pub trait ShardLink: Send + 'static {
     /// part: [`TRIMMED_PART_MIN`] at the least.
     /// Nothing is removed while the workers' group is lost. Works when memory is full.
     fn trim(&mut self, retention: Duration) -> impl Future<Output = Result<u64, Error>> + Send;
+
+    /// What was begun and is not done: entries for other shards, and at most so many jobs.
+    fn unfinished(&mut self, jobs_max: usize) -> impl Future<Output = Result<Unfinished, Error>> + Send;
+
+    /// The next part, of about `count`, of what a job works through.
+    fn survey(
+        &mut self,
+        job: &Job,
+        progress: &Progress,
+        count: usize,
+    ) -> impl Future<Output = Result<Survey, Error>> + Send;
+
+    /// Whether so many replicas have all that this link has written, and whatever was written before it took the lease;
+    /// waits for them so long at most.
+    fn replicated(&mut self, replicas: u32, wait: Duration) -> impl Future<Output = Result<bool, Error>> + Send;
 
     /// What waits in the shard now.
     fn backlog(&mut self) -> impl Future<Output = Result<Backlog, Error>> + Send;

@@ -1,12 +1,14 @@
 //! The fields of a stream entry as a change, or the reason why they are none.
 
+use std::str::FromStr;
+
 use bytes::Bytes;
 use jiff::civil::Date;
 use jiff::{SignedDuration, Timestamp};
 
 use super::id::name;
-use super::{Action, Change, Fields, Limits, PROFILE_NAME_BYTES_MAX, PROFILE_RESERVED, Problem, Producer, Rejection};
-use super::{TOKEN_BYTES_MAX, UserId};
+use super::{Action, Change, Fields, Limits, MIRROR_USERS_MAX, Mirror, PROFILE_NAME_BYTES_MAX, PROFILE_RESERVED};
+use super::{Problem, Producer, Rejection, Relayed, SHARD_PRODUCER, TOKEN_BYTES_MAX, USER_BYTES_MAX, UserId};
 use crate::birthday::{Birthday, ParseError};
 
 const PROFILE_PREFIX: &[u8] = b"profile.";
@@ -57,7 +59,13 @@ struct Raw<'a> {
     unknown: Vec<&'a Bytes>,
 }
 
-const KNOWN: [&str; 10] = ["type", "user", "friend", "birthday", "mutual", "version", "id", "producer", "seq", "at"];
+const KNOWN: [&str; 13] = [
+    "type", "user", "friend", "birthday", "mutual", "version", "id", "producer", "seq", "at", "others", "order", "ask",
+];
+/// What the names of types begin with that only shards write.
+const MIRROR_PREFIX: &str = "mirror.";
+/// Longest value of the field `others`.
+const OTHERS_BYTES_MAX: usize = MIRROR_USERS_MAX * (USER_BYTES_MAX + 1);
 
 impl<'a> Raw<'a> {
     fn gather(fields: &'a Fields, limits: &Limits) -> Result<Raw<'a>, Rejection> {
@@ -69,8 +77,9 @@ impl<'a> Raw<'a> {
                 raw.unknown.push(name);
                 continue;
             }
-            if value.len() > limits.field_bytes_max {
-                return Err(reject(Problem::TooLong { bytes: value.len(), bytes_max: limits.field_bytes_max }));
+            let bytes_max = if &name[..] == b"others" { OTHERS_BYTES_MAX } else { limits.field_bytes_max };
+            if value.len() > bytes_max {
+                return Err(reject(Problem::TooLong { bytes: value.len(), bytes_max }));
             }
             let text = std::str::from_utf8(value).map_err(|_| reject(Problem::NotUtf8))?;
             match known {
@@ -91,33 +100,48 @@ impl<'a> Raw<'a> {
 
     fn change(&mut self, kind: &'a str, now: u64) -> Result<Change, Rejection> {
         let user = self.user("user")?;
+        if let Some(what) = kind.strip_prefix(MIRROR_PREFIX) {
+            return self.mirrored(kind, what, user);
+        }
         let action = self.action(kind, &user, now)?;
-        Ok(Change {
-            user,
-            action,
-            version: self.number("version")?,
-            event: self.token("id")?,
-            producer: self.producer()?,
-            at: self.number("at")?,
-        })
+        let version = self.number("version")?;
+        let (event, producer, at) = (self.token("id")?, self.producer()?, self.number("at")?);
+        Ok(Change { version, event, producer, at, ..Change::new(user, action) })
+    }
+
+    /// What another shard tells: its dates were judged there.
+    fn mirrored(&mut self, kind: &str, what: &str, user: UserId) -> Result<Change, Rejection> {
+        let friend = self.friend(&user)?;
+        let mirror = match what {
+            "add" => {
+                let (birthday, ask) = (self.birthday(u64::MAX)?, self.flag("ask")?);
+                Mirror::Add { friend, birthday, ask, order: self.position("order")? }
+            }
+            "remove" => Mirror::Remove { friend, order: self.position("order")? },
+            "birthday" => Mirror::Birthday { friend, birthday: self.birthday_required(u64::MAX)? },
+            "forget" => Mirror::Forget { friend, order: self.position("order")? },
+            _ => return Err(Rejection::new("type", Some(kind.as_bytes()), Problem::UnknownType)),
+        };
+        let others = match mirror {
+            Mirror::Add { .. } | Mirror::Remove { .. } => Vec::new(),
+            Mirror::Birthday { .. } | Mirror::Forget { .. } => self.others()?,
+        };
+        let (version, relayed) = (self.number("version")?, self.relayed()?);
+        Ok(Change { others, version, relayed, ..Change::new(user, Action::Mirror(mirror)) })
     }
 
     fn action(&mut self, kind: &'a str, user: &UserId, now: u64) -> Result<Action, Rejection> {
         match kind {
             "add" => {
-                let friend = self.friend(user)?;
-                self.mutual()?;
-                Ok(Action::Add { friend, birthday: self.birthday(now)? })
+                let (friend, mutual) = (self.friend(user)?, self.flag("mutual")?);
+                Ok(Action::Add { friend, birthday: self.birthday(now)?, mutual })
             }
-            "remove" => {
-                let friend = self.friend(user)?;
-                self.mutual()?;
-                Ok(Action::Remove { friend })
-            }
+            "remove" => Ok(Action::Remove { friend: self.friend(user)?, mutual: self.flag("mutual")? }),
             "update" => Ok(Action::Update { friend: self.friend(user)?, birthday: self.birthday_required(now)? }),
             "birthday" => Ok(Action::Birthday { birthday: self.birthday_required(now)? }),
             "profile" => self.profile(),
-            "activity" | "forget" => Err(Rejection::new("type", Some(kind.as_bytes()), Problem::NotYet)),
+            "forget" => Ok(Action::Forget),
+            "activity" => Err(Rejection::new("type", Some(kind.as_bytes()), Problem::NotYet)),
             _ => Err(Rejection::new("type", Some(kind.as_bytes()), Problem::UnknownType)),
         }
     }
@@ -135,14 +159,37 @@ impl<'a> Raw<'a> {
         Ok(friend)
     }
 
-    /// Both sides at once are not applied yet; half of it would be worse than none.
-    fn mutual(&mut self) -> Result<(), Rejection> {
-        let problem = match self.take("mutual") {
-            None | Some("0") => return Ok(()),
-            Some("1") => (b"1".as_slice(), Problem::NotYet),
-            Some(other) => (other.as_bytes(), Problem::NotAFlag),
+    fn flag(&mut self, field: &'static str) -> Result<bool, Rejection> {
+        match self.take(field) {
+            None | Some("0") => Ok(false),
+            Some("1") => Ok(true),
+            Some(other) => Err(Rejection::new(field, Some(other.as_bytes()), Problem::NotAFlag)),
+        }
+    }
+
+    fn others(&mut self) -> Result<Vec<UserId>, Rejection> {
+        let Some(text) = self.take("others") else {
+            return Ok(Vec::new());
         };
-        Err(Rejection::new("mutual", Some(problem.0), problem.1))
+        let reject = |problem| Rejection::new("others", Some(text.as_bytes()), problem);
+        let others: Vec<UserId> = text.split(' ').map(str::parse).collect::<Result<_, _>>().map_err(reject)?;
+        let (users, users_max) = (others.len() + 1, MIRROR_USERS_MAX);
+        if users > users_max { Err(reject(Problem::TooManyUsers { users, users_max })) } else { Ok(others) }
+    }
+
+    /// None for one that was a dead letter and is replayed.
+    fn relayed(&mut self) -> Result<Option<Relayed>, Rejection> {
+        let Some(text) = self.take("producer") else {
+            return Ok(None);
+        };
+        let source = text.strip_prefix(SHARD_PRODUCER).and_then(|number| number.parse().ok());
+        let source = source.ok_or_else(|| Rejection::new("producer", Some(text.as_bytes()), Problem::NotAShard))?;
+        Ok(Some(Relayed { source, id: self.position("seq")? }))
+    }
+
+    fn position<T: FromStr>(&mut self, field: &'static str) -> Result<T, Rejection> {
+        let text = self.take(field).ok_or_else(|| Rejection::new(field, None, Problem::Missing))?;
+        text.parse().map_err(|_| Rejection::new(field, Some(text.as_bytes()), Problem::NotAPosition))
     }
 
     fn birthday(&mut self, now: u64) -> Result<Option<Birthday>, Rejection> {
@@ -217,6 +264,9 @@ impl<'a> Raw<'a> {
     fn producer(&mut self) -> Result<Option<Producer>, Rejection> {
         match (self.token("producer")?, self.number("seq")?) {
             (None, None) => Ok(None),
+            (Some(name), _) if name.starts_with(SHARD_PRODUCER) => {
+                Err(Rejection::new("producer", Some(name.as_bytes()), Problem::Reserved))
+            }
             (Some(name), Some(sequence)) => Ok(Some(Producer { name, sequence })),
             (None, Some(sequence)) => {
                 let value = sequence.to_string();

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Action, Change};
+use super::{Action, Change, Mirror, UserId, shard_producer};
 use crate::birthday::Birthday;
 
 /// A field's name and value, ready for XADD.
@@ -16,19 +16,28 @@ impl Change {
         push("type", self.action.name().into());
         push("user", self.user.as_str().into());
         match &self.action {
-            Action::Add { friend, birthday } => {
+            Action::Add { friend, birthday, mutual } => {
                 push("friend", friend.as_str().into());
                 if let Some(birthday) = birthday {
                     push("birthday", text(*birthday));
                 }
+                if *mutual {
+                    push("mutual", "1".into());
+                }
             }
-            Action::Remove { friend } => push("friend", friend.as_str().into()),
+            Action::Remove { friend, mutual } => {
+                push("friend", friend.as_str().into());
+                if *mutual {
+                    push("mutual", "1".into());
+                }
+            }
             Action::Update { friend, birthday } => {
                 push("friend", friend.as_str().into());
                 push("birthday", text(*birthday));
             }
             Action::Birthday { birthday } => push("birthday", text(*birthday)),
-            Action::Profile { .. } => {}
+            Action::Profile { .. } | Action::Forget => {}
+            Action::Mirror(mirror) => mirror_fields(mirror, &self.others, &mut push),
         }
         let mut option = |name: &'static str, value: Option<String>| {
             if let Some(value) = value {
@@ -39,6 +48,8 @@ impl Change {
         option("id", self.event.clone());
         option("producer", self.producer.as_ref().map(|producer| producer.name.clone()));
         option("seq", self.producer.as_ref().map(|producer| producer.sequence.to_string()));
+        option("producer", self.relayed.map(|relayed| shard_producer(relayed.source)));
+        option("seq", self.relayed.map(|relayed| relayed.id.to_string()));
         option("at", self.at.map(|at| at.to_string()));
         if let Action::Profile { fields: named } = &self.action {
             let named = named
@@ -47,6 +58,31 @@ impl Change {
             fields.extend(named);
         }
         fields
+    }
+}
+
+fn mirror_fields<'a>(mirror: &Mirror, others: &[UserId], push: &mut impl FnMut(&'static str, Cow<'a, str>)) {
+    if !others.is_empty() {
+        let names: Vec<&str> = others.iter().map(UserId::as_str).collect();
+        push("others", names.join(" ").into());
+    }
+    let (Mirror::Add { friend, .. }
+    | Mirror::Remove { friend, .. }
+    | Mirror::Birthday { friend, .. }
+    | Mirror::Forget { friend, .. }) = mirror;
+    push("friend", friend.to_string().into());
+    match mirror {
+        Mirror::Add { birthday, ask, order, .. } => {
+            if let Some(birthday) = birthday {
+                push("birthday", text(*birthday));
+            }
+            if *ask {
+                push("ask", "1".into());
+            }
+            push("order", order.to_string().into());
+        }
+        Mirror::Birthday { birthday, .. } => push("birthday", text(*birthday)),
+        Mirror::Remove { order, .. } | Mirror::Forget { order, .. } => push("order", order.to_string().into()),
     }
 }
 

@@ -10,7 +10,10 @@ mod rejection;
 use bytes::Bytes;
 
 use crate::birthday::Birthday;
+use crate::position::{EntryId, Order};
+use crate::shard::Shard;
 
+pub use encode::Field;
 pub use id::UserId;
 pub use rejection::{KINDS, Problem, Rejection};
 
@@ -20,6 +23,10 @@ pub const USER_BYTES_MAX: usize = 64;
 pub const TOKEN_BYTES_MAX: usize = 128;
 /// Longest name of a profile field, in bytes.
 pub const PROFILE_NAME_BYTES_MAX: usize = 64;
+/// Most users of one entry from another shard, the first one included.
+pub const MIRROR_USERS_MAX: usize = 256;
+/// What the producer name of a shard begins with; no writer may use such a name.
+pub const SHARD_PRODUCER: &str = "shard:";
 
 /// The names of a profile's fields that heyday keeps itself.
 pub const PROFILE_RESERVED: [&str; 5] = ["schema", "version", "updated_at", "birthday", "last_activity"];
@@ -27,10 +34,12 @@ pub const PROFILE_RESERVED: [&str; 5] = ["schema", "version", "updated_at", "bir
 /// The fields of a stream entry, in the order in which they were written.
 pub type Fields = Vec<(Bytes, Bytes)>;
 
-/// One change to one user's view.
+/// One change to one user's view; from another shard, the same change to the views of several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     pub user: UserId,
+    /// Further users of the same shard; only where another shard tells it.
+    pub others: Vec<UserId>,
     pub action: Action,
     /// Newest wins: an older one than the stored version of the same friendship or profile field is not applied.
     pub version: Option<u64>,
@@ -40,6 +49,16 @@ pub struct Change {
     pub producer: Option<Producer>,
     /// When it happened, Unix milliseconds; the entry id's time where absent.
     pub at: Option<u64>,
+    /// Where it comes from, if not from a writer.
+    pub relayed: Option<Relayed>,
+}
+
+/// Which shard's outbox an entry comes from, and its place there. One that is not above the last applied one from that
+/// shard is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relayed {
+    pub source: Shard,
+    pub id: EntryId,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,23 +67,43 @@ pub enum Action {
     Add {
         friend: UserId,
         birthday: Option<Birthday>,
+        /// Whether the friend gets the user as a friend too.
+        mutual: bool,
     },
     Remove {
         friend: UserId,
+        /// Whether the friend loses the user too.
+        mutual: bool,
     },
     /// The date of an existing friendship; nothing happens where there is none.
-    Update {
-        friend: UserId,
-        birthday: Birthday,
-    },
+    Update { friend: UserId, birthday: Birthday },
     /// The user's own date.
-    Birthday {
-        birthday: Birthday,
-    },
+    Birthday { birthday: Birthday },
     /// Profile fields by name; none deletes the field.
-    Profile {
-        fields: Vec<(String, Option<String>)>,
+    Profile { fields: Vec<(String, Option<String>)> },
+    /// Everything of the user goes, the other side of friendships included.
+    Forget,
+    /// What another shard tells.
+    Mirror(Mirror),
+}
+
+/// What one shard tells another: the other side of what happened to `friend`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mirror {
+    /// `friend` added the user, on both sides. The birthday is `friend`'s own.
+    Add {
+        friend: UserId,
+        birthday: Option<Birthday>,
+        /// Whether `friend` would like to know the user's own birthday.
+        ask: bool,
+        order: Order,
     },
+    /// `friend` removed the user, on both sides.
+    Remove { friend: UserId, order: Order },
+    /// `friend`'s own birthday.
+    Birthday { friend: UserId, birthday: Birthday },
+    /// `friend` is forgotten.
+    Forget { friend: UserId, order: Order },
 }
 
 /// An idempotent producer's name and the position of this change among its changes.
@@ -94,8 +133,18 @@ impl Default for Limits {
 impl Change {
     /// A change with no version, event id, producer or time of its own.
     pub fn new(user: UserId, action: Action) -> Change {
-        Change { user, action, version: None, event: None, producer: None, at: None }
+        Change { user, others: Vec::new(), action, version: None, event: None, producer: None, at: None, relayed: None }
     }
+
+    /// Everybody whose view it changes.
+    pub fn users(&self) -> impl Iterator<Item = &UserId> {
+        std::iter::once(&self.user).chain(&self.others)
+    }
+}
+
+/// The name under which a shard produces entries for others.
+pub fn shard_producer(shard: Shard) -> String {
+    format!("{SHARD_PRODUCER}{shard}")
 }
 
 impl Action {
@@ -107,6 +156,11 @@ impl Action {
             Action::Update { .. } => "update",
             Action::Birthday { .. } => "birthday",
             Action::Profile { .. } => "profile",
+            Action::Forget => "forget",
+            Action::Mirror(Mirror::Add { .. }) => "mirror.add",
+            Action::Mirror(Mirror::Remove { .. }) => "mirror.remove",
+            Action::Mirror(Mirror::Birthday { .. }) => "mirror.birthday",
+            Action::Mirror(Mirror::Forget { .. }) => "mirror.forget",
         }
     }
 }

@@ -44,9 +44,15 @@ pub enum Problem {
     NotANumber,
     #[error("expected 0 or 1")]
     NotAFlag,
+    #[error("expected two or three numbers joined by hyphens")]
+    NotAPosition,
+    #[error("expected shard: and a number")]
+    NotAShard,
+    #[error("{users} users, at most {users_max} are allowed")]
+    TooManyUsers { users: usize, users_max: usize },
     #[error("given without {0}")]
     Without(&'static str),
-    #[error("expected add, remove, update, birthday or profile")]
+    #[error("expected add, remove, update, birthday, profile or forget")]
     UnknownType,
     #[error("not applied by this version of heyday")]
     NotYet,
@@ -120,13 +126,15 @@ impl Problem {
     fn kind(&self) -> Kind {
         match self {
             Problem::Missing | Problem::Empty => Kind::Missing,
-            Problem::TooLong { .. } | Problem::TooMany { .. } | Problem::Unreadable => Kind::TooLong,
+            Problem::TooLong { .. } | Problem::TooMany { .. } | Problem::TooManyUsers { .. } | Problem::Unreadable => {
+                Kind::TooLong
+            }
             Problem::Forbidden(_) | Problem::Control(_) => Kind::ForbiddenCharacter,
             Problem::NotUtf8 => Kind::NotUtf8,
             Problem::Repeated => Kind::Repeated,
             Problem::SameAsUser => Kind::SameAsUser,
             Problem::NoSuchDay | Problem::Future | Problem::DateForm => Kind::Birthday,
-            Problem::NotANumber | Problem::NotAFlag => Kind::NotANumber,
+            Problem::NotANumber | Problem::NotAFlag | Problem::NotAPosition | Problem::NotAShard => Kind::NotANumber,
             Problem::Without(_) => Kind::IncompletePair,
             Problem::UnknownType | Problem::NotYet => Kind::UnknownType,
             Problem::Reserved | Problem::UnknownField | Problem::Unprefixed => Kind::UnknownField,

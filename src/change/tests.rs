@@ -4,6 +4,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use crate::change::{Action, Change, Fields, KINDS, Limits, Problem, Producer, Rejection};
+use crate::change::{Mirror, Relayed, UserId};
+use crate::position::EntryId;
 
 /// 2026-11-29T19:00:00Z
 const NOW: u64 = 1_795_978_800_000;
@@ -32,6 +34,12 @@ fn good_entries_become_changes() {
         "type=birthday user=ölaf birthday=2000-02-29 id=e-1",
         "type=profile user=42 profile.role=admin profile.tz= producer=app:1 seq=0",
         "type=add user=42 friend=77 colour=blue",
+        "type=add user=42 friend=77 mutual=1",
+        "type=remove user=42 friend=77 mutual=1",
+        "type=forget user=42",
+        "type=mirror.add user=42 friend=77 birthday=1990-05-01 ask=1 order=5-0-3 producer=shard:3 seq=7-1",
+        "type=mirror.birthday user=42 friend=77 birthday= producer=shard:3 seq=7-1",
+        "type=mirror.forget user=42 friend=77 order=5-0-3",
     ] {
         assert!(decode(text).is_ok(), "{text}: {:?}", decode(text));
     }
@@ -42,8 +50,8 @@ fn bad_entries_say_field_value_and_expectation() {
     let long = "x".repeat(65);
     let cases = [
         ("user=42", "type: missing"),
-        ("type=addd user=42", r#"type "addd": expected add, remove, update, birthday or profile"#),
-        ("type=forget user=42", r#"type "forget": not applied by this version of heyday"#),
+        ("type=addd user=42", r#"type "addd": expected add, remove, update, birthday, profile or forget"#),
+        ("type=activity user=42", r#"type "activity": not applied by this version of heyday"#),
         ("type=add friend=77", "user: missing"),
         ("type=add user= friend=77", r#"user "": empty"#),
         ("type=add user=42", "friend: missing"),
@@ -62,7 +70,18 @@ fn bad_entries_say_field_value_and_expectation() {
             "type=add user=42 friend=77 birthday=1.5.1990",
             r#"birthday "1.5.1990": expected YYYY-MM-DD, --MM-DD or nothing"#,
         ),
-        ("type=add user=42 friend=77 mutual=1", r#"mutual "1": not applied by this version of heyday"#),
+        ("type=add user=42 friend=77 producer=shard:3 seq=1", r#"producer "shard:3": kept by heyday itself"#),
+        ("type=mirror.add user=42 friend=77", "order: missing"),
+        ("type=mirror.add user=42 friend=77 order=5", r#"order "5": expected two or three numbers joined by hyphens"#),
+        (
+            "type=mirror.remove user=42 friend=77 order=5-0-1 producer=me seq=1-1",
+            r#"producer "me": expected shard: and a number"#,
+        ),
+        ("type=mirror.remove user=42 friend=77 order=5-0-1 producer=shard:3", "seq: missing"),
+        (
+            "type=mirror.steal user=42 friend=77",
+            r#"type "mirror.steal": expected add, remove, update, birthday, profile or forget"#,
+        ),
         ("type=add user=42 friend=77 mutual=yes", r#"mutual "yes": expected 0 or 1"#),
         ("type=update user=42 friend=77", "birthday: missing"),
         ("type=birthday user=42", "birthday: missing"),
@@ -164,9 +183,10 @@ fn any_change() -> impl Strategy<Value = Change> {
         .prop_map(|text| crate::birthday::Birthday::parse(text).unwrap());
     let friend = "f[a-z0-9]{1,12}".prop_map(|text| text.parse().unwrap());
     let action = prop_oneof![
-        (friend.clone(), proptest::option::of(birthday.clone()))
-            .prop_map(|(friend, birthday)| Action::Add { friend, birthday }),
-        friend.clone().prop_map(|friend| Action::Remove { friend }),
+        (friend.clone(), proptest::option::of(birthday.clone()), any::<bool>())
+            .prop_map(|(friend, birthday, mutual)| Action::Add { friend, birthday, mutual }),
+        (friend.clone(), any::<bool>()).prop_map(|(friend, mutual)| Action::Remove { friend, mutual }),
+        Just(Action::Forget),
         (friend, birthday.clone()).prop_map(|(friend, birthday)| Action::Update { friend, birthday }),
         birthday.prop_map(|birthday| Action::Birthday { birthday }),
         proptest::collection::btree_map("own_[a-z]{1,8}", proptest::option::of("[^\u{0}]{1,20}"), 1..5)
@@ -182,12 +202,11 @@ fn any_change() -> impl Strategy<Value = Change> {
         any::<Option<u64>>(),
     )
         .prop_map(|(user, action, version, event, producer, at)| Change {
-            user: user.parse().unwrap(),
-            action,
             version,
             event,
             producer,
             at,
+            ..Change::new(user.parse().unwrap(), action)
         })
 }
 
@@ -217,4 +236,37 @@ proptest! {
         let entry: Fields = entry.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
         let _ = Change::decode(&entry, &Limits { strict: true, ..Limits::default() }, NOW);
     }
+}
+
+#[test]
+fn what_shards_tell_each_other_decodes_to_the_same() {
+    let order = "1795978800000-4-9".parse().unwrap();
+    let (user, friend): (UserId, UserId) = ("42".parse().unwrap(), "77".parse().unwrap());
+    let birthday = crate::birthday::Birthday::parse("1990-05-01").unwrap();
+    let relayed = Some(Relayed { source: crate::shard::Shard(9), id: EntryId::new(7, 1) });
+    let others = vec!["43".parse().unwrap(), "ölaf".parse().unwrap()];
+    for (mirror, others) in [
+        (Mirror::Add { friend: friend.clone(), birthday: Some(birthday), ask: true, order }, vec![]),
+        (Mirror::Add { friend: friend.clone(), birthday: None, ask: false, order }, vec![]),
+        (Mirror::Remove { friend: friend.clone(), order }, vec![]),
+        (Mirror::Birthday { friend: friend.clone(), birthday }, others.clone()),
+        (Mirror::Forget { friend: friend.clone(), order }, others),
+    ] {
+        for relayed in [relayed, None] {
+            let action = Action::Mirror(mirror.clone());
+            let change = Change { others: others.clone(), relayed, ..Change::new(user.clone(), action) };
+            let entry: Fields = change
+                .encode()
+                .into_iter()
+                .map(|(name, value)| (name.into_owned().into(), value.into_owned().into()))
+                .collect();
+            let strict = Limits { strict: true, ..Limits::default() };
+            assert_eq!(Change::decode(&entry, &strict, NOW), Ok(change));
+        }
+    }
+    let crowd = vec!["1"; 256].join(" ");
+    let mut entry = fields("type=mirror.birthday user=42 friend=77 birthday=");
+    entry.push(("others".into(), crowd.into()));
+    let reason = Change::decode(&entry, &Limits::default(), NOW).unwrap_err().to_string();
+    assert!(reason.ends_with("257 users, at most 256 are allowed"), "{reason}");
 }

@@ -131,7 +131,7 @@ impl Error {
 ///
 /// let writer = hub.writer(Options::default());
 /// let birthday = Some(Birthday::parse("1990-05-01")?);
-/// let change = Change::new("42".parse()?, Action::Add { friend: "77".parse()?, birthday });
+/// let change = Change::new("42".parse()?, Action::Add { friend: "77".parse()?, birthday, mutual: false });
 /// match writer.append(&change).await {
 ///     Ok(appended) => println!("shard {} entry {}", appended.shard, appended.id),
 ///     Err(error) if error.possibly_appended() => println!("look before you append it again: {error}"),

@@ -33,10 +33,12 @@ pub(super) fn violations(settings: &Settings) -> Vec<String> {
 /// Bounds of whole numbers.
 fn counts(settings: &Settings) -> Vec<String> {
     let Config { worker, change, calendar, log, writer, .. } = &settings.config;
-    let table: [(&str, u64, RangeInclusive<u64>); 11] = [
+    let table: [(&str, u64, RangeInclusive<u64>); 13] = [
         ("worker.threads", worker.threads as u64, 0..=1024),
         ("worker.batch_changes_max", worker.batch_changes_max as u64, 1..=10_000),
         ("worker.batch_bytes_max", worker.batch_bytes_max as u64, 1024..=GIB),
+        ("worker.wait_replicas", worker.wait_replicas.into(), 0..=16),
+        ("worker.outbox_max", worker.outbox_max, 1..=100_000_000),
         ("worker.deliveries_max", worker.deliveries_max, 1..=10_000),
         ("worker.dead_letters_max", worker.dead_letters_max, 1..=100_000_000),
         ("change.field_bytes_max", change.field_bytes_max as u64, 64..=GIB),

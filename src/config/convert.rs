@@ -60,6 +60,8 @@ impl Worker {
             shutdown_grace: self.shutdown_grace,
             backoff_min: self.backoff_min,
             backoff_max: self.backoff_max,
+            wait_replicas: self.wait_replicas,
+            outbox_max: self.outbox_max,
             deliveries_max: self.deliveries_max,
         }
     }

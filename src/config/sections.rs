@@ -78,6 +78,8 @@ pub struct Worker {
     pub backoff_min: Duration,
     #[serde(with = "humantime_serde")]
     pub backoff_max: Duration,
+    pub wait_replicas: u32,
+    pub outbox_max: u64,
     pub deliveries_max: u64,
     pub strict_fields: bool,
     #[serde(with = "humantime_serde")]
@@ -218,6 +220,8 @@ impl Default for Worker {
             heartbeat: Duration::from_millis(100),
             backoff_min: Duration::from_millis(20),
             backoff_max: Duration::from_secs(2),
+            wait_replicas: 0,
+            outbox_max: 10_000,
             deliveries_max: 25,
             strict_fields: false,
             retention: Duration::ZERO,

@@ -2,8 +2,9 @@
 
 use super::{Kind, Repair, Violation, shown};
 use crate::birthday::Birthday;
-use crate::change::UserId;
+use crate::change::{SHARD_PRODUCER, UserId};
 use crate::key::{Key, ShardKeys};
+use crate::position::{EntryId, Order};
 
 /// The fields of a profile that [`judge_profile`] looks at, in its order.
 pub const PROFILE_FIELDS: [&str; 4] = ["schema", "version", "updated_at", "birthday"];
@@ -43,7 +44,7 @@ pub fn judge_profile(key: &Key, fields: [Option<&[u8]>; 4]) -> Vec<Violation> {
         }
     }
     if let Some(birthday) = fields[3]
-        && text(Some(birthday)).is_none_or(|text| text.is_empty() || Birthday::parse(&text).is_err())
+        && text(Some(birthday)).is_none_or(|text| Birthday::parse(&text).is_err())
     {
         violations.push(Violation::new(Kind::View, key, "a date as birthday", shown(birthday)));
     }
@@ -52,15 +53,24 @@ pub fn judge_profile(key: &Key, fields: [Option<&[u8]>; 4]) -> Vec<Violation> {
 
 /// One field of `versions`.
 pub fn judge_version(key: &str, field: &[u8], value: &[u8]) -> Option<Violation> {
-    let good = pair(value).is_some() || number(value).is_some();
-    let expected = || format!("version or version:removed_at for {}", shown(field));
+    let ordered = field.ends_with(b":");
+    let good = match ordered {
+        true => std::str::from_utf8(value).is_ok_and(|text| text.parse::<Order>().is_ok()),
+        false => pair(value).is_some() || number(value).is_some(),
+    };
+    let what = if ordered { "an order" } else { "version or version:removed_at" };
+    let expected = || format!("{what} for {}", shown(field));
     (!good).then(|| Violation::new(Kind::View, key, expected(), shown(value)))
 }
 
 /// One field of `producers`.
 pub fn judge_producer(key: &Key, producer: &[u8], value: &[u8]) -> Option<Violation> {
     let expected = || format!("seq:last_seen for {}", shown(producer));
-    pair(value).is_none().then(|| Violation::new(Kind::Producer, key, expected(), shown(value)))
+    let good = match producer.starts_with(SHARD_PRODUCER.as_bytes()) {
+        true => place(value).is_some(),
+        false => pair(value).is_some(),
+    };
+    (!good).then(|| Violation::new(Kind::Producer, key, expected(), shown(value)))
 }
 
 impl Listing {
@@ -85,6 +95,13 @@ impl Listing {
 
 fn number(value: &[u8]) -> Option<u64> {
     std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// A place in an outbox, and when it was heard of.
+fn place(value: &[u8]) -> Option<EntryId> {
+    let (place, seen) = std::str::from_utf8(value).ok()?.split_once(':')?;
+    seen.parse::<u64>().ok()?;
+    place.parse().ok()
 }
 
 fn pair(value: &[u8]) -> Option<(u64, u64)> {
@@ -128,7 +145,7 @@ mod tests {
         assert_eq!(wrong([Some("1"), Some("3"), Some("17"), None]), 0);
         assert_eq!(wrong([Some("1"), Some("3"), Some("17"), Some("--02-29")]), 0);
         assert_eq!(wrong([None, Some("x"), Some("-1"), Some("1990")]), 4);
-        assert_eq!(wrong([Some("1"), Some("3"), Some("17"), Some("")]), 1, "an unknown date is no field");
+        assert_eq!(wrong([Some("1"), Some("3"), Some("17"), Some("")]), 0, "a date may be told to be unknown");
     }
 
     #[test]
@@ -142,6 +159,13 @@ mod tests {
         ] {
             assert_eq!(judge_version("k", b"f", value.as_bytes()).is_none(), version, "{value}");
             assert_eq!(judge_producer(&keys().producers, b"p", value.as_bytes()).is_none(), producer, "{value}");
+        }
+        for (value, good) in [("7-1-3", true), ("7", false), ("7-1", false), ("7:9", false)] {
+            assert_eq!(judge_version("k", b"f:", value.as_bytes()).is_none(), good, "{value}");
+            assert_eq!(judge_version("k", b"::", value.as_bytes()).is_none(), good, "{value}");
+        }
+        for (value, good) in [("7-1:3", true), ("7:3", false), ("7-1", false)] {
+            assert_eq!(judge_producer(&keys().producers, b"shard:3", value.as_bytes()).is_none(), good, "{value}");
         }
     }
 

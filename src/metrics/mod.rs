@@ -39,6 +39,7 @@ struct Handles {
     shard_lag_changes: Family<OfShard, Gauge>,
     shard_oldest_seconds: Family<OfShard, Seconds>,
     dead_letters: Family<OfShard, Gauge>,
+    outbox_entries: Family<OfShard, Gauge>,
     commits: Counter,
     changes: Family<OfOutcome, Counter>,
     batch_changes: ByCount,
@@ -54,6 +55,7 @@ struct Handles {
     maintenance_paused: Gauge,
     maintenance_expired: Counter,
     trimmed: Counter,
+    relayed: Counter,
     heartbeat_age_seconds: Seconds,
 }
 
@@ -88,6 +90,8 @@ pub struct Backlog {
     /// The age of the oldest of them; zero where there is none.
     pub oldest: Duration,
     pub dead_letters: u64,
+    /// Changes for other shards.
+    pub outbox: u64,
 }
 
 /// An owned shard's own series. Dropping it takes them away.
@@ -98,6 +102,7 @@ pub struct OwnedShard {
     lag_changes: Gauge,
     oldest_seconds: Seconds,
     dead_letters: Gauge,
+    outbox_entries: Gauge,
 }
 
 /// Counts something that is there as long as this is.
@@ -156,6 +161,7 @@ impl Metrics {
             lag_changes: self.handles.shard_lag_changes.get_or_create_owned(&label),
             oldest_seconds: self.handles.shard_oldest_seconds.get_or_create_owned(&label),
             dead_letters: self.handles.dead_letters.get_or_create_owned(&label),
+            outbox_entries: self.handles.outbox_entries.get_or_create_owned(&label),
             handles: Arc::clone(&self.handles),
             label,
         }
@@ -195,6 +201,11 @@ impl Metrics {
     /// Entries were trimmed behind every group.
     pub fn trimmed(&self, entries: u64) {
         self.handles.trimmed.inc_by(entries);
+    }
+
+    /// Entries went to other shards.
+    pub fn relayed(&self, entries: u64) {
+        self.handles.relayed.inc_by(entries);
     }
 
     /// A link is open as long as the answer lives.
@@ -268,6 +279,7 @@ impl OwnedShard {
         self.lag_changes.set(whole(backlog.changes));
         self.oldest_seconds.set(backlog.oldest.as_secs_f64());
         self.dead_letters.set(whole(backlog.dead_letters));
+        self.outbox_entries.set(whole(backlog.outbox));
     }
 }
 
@@ -277,6 +289,7 @@ impl Drop for OwnedShard {
         self.handles.shard_lag_changes.remove(&self.label);
         self.handles.shard_oldest_seconds.remove(&self.label);
         self.handles.dead_letters.remove(&self.label);
+        self.handles.outbox_entries.remove(&self.label);
     }
 }
 

@@ -29,11 +29,12 @@ use Kind::{Counter, Gauge, Histogram};
 
 /// All of them. Cardinality is bounded: `shard` by the shards this worker owns, `outcome` and `reason` by the code.
 #[rustfmt::skip] // One row a line, so that it reads as the table it is.
-pub const METRICS: [Metric; 20] = [
+pub const METRICS: [Metric; 22] = [
     row("heyday_shards_owned", Gauge, "shards", None, "Shards this worker owns"),
     row("heyday_shard_lag_changes", Gauge, "changes", Some("shard"), "Changes that wait in an owned shard, unread or pending"),
     row("heyday_shard_oldest_seconds", Gauge, "seconds", Some("shard"), "Age of the oldest change that waits in an owned shard"),
     row("heyday_dead_letters", Gauge, "entries", Some("shard"), "Dead letters kept in an owned shard"),
+    row("heyday_outbox_entries", Gauge, "entries", Some("shard"), "Changes for other shards that an owned shard has not relayed yet"),
     row("heyday_commits_total", Counter, "commits", None, "Commits done"),
     row("heyday_changes_total", Counter, "changes", Some("outcome"), "Changes settled: applied, unchanged, outdated, duplicate, no_such_friend or dead"),
     row("heyday_batch_changes", Histogram, "changes", None, "Changes in one commit"),
@@ -49,6 +50,7 @@ pub const METRICS: [Metric; 20] = [
     row("heyday_maintenance_paused", Gauge, "shards", None, "Owned shards that have paused for maintenance"),
     row("heyday_maintenance_expired_total", Counter, "locks", None, "Maintenance locks that ran out because nobody ended them"),
     row("heyday_trimmed_total", Counter, "entries", None, "Entries trimmed from change streams"),
+    row("heyday_relayed_total", Counter, "entries", None, "Changes relayed to other shards"),
     row("heyday_heartbeat_age_seconds", Gauge, "seconds", None, "Time since the worker's supervision last did its round"),
 ];
 
@@ -80,6 +82,7 @@ pub(super) fn register_all(registry: &mut Registry, handles: &Handles) {
     table.add("heyday_shard_lag_changes", &handles.shard_lag_changes);
     table.add("heyday_shard_oldest_seconds", &handles.shard_oldest_seconds);
     table.add("heyday_dead_letters", &handles.dead_letters);
+    table.add("heyday_outbox_entries", &handles.outbox_entries);
     table.add("heyday_commits_total", &handles.commits);
     table.add("heyday_changes_total", &handles.changes);
     table.add("heyday_batch_changes", &handles.batch_changes.0);
@@ -95,6 +98,7 @@ pub(super) fn register_all(registry: &mut Registry, handles: &Handles) {
     table.add("heyday_maintenance_paused", &handles.maintenance_paused);
     table.add("heyday_maintenance_expired_total", &handles.maintenance_expired);
     table.add("heyday_trimmed_total", &handles.trimmed);
+    table.add("heyday_relayed_total", &handles.relayed);
     table.add("heyday_heartbeat_age_seconds", &handles.heartbeat_age_seconds);
     assert!(table.left.is_empty(), "metrics without a handle: {:?}", table.left);
 }

@@ -30,7 +30,7 @@ fn value(metrics: &Metrics, series: &str) -> Option<String> {
 fn text_shows_every_metric_of_the_table_with_its_type_and_help() {
     let metrics = metrics();
     let shard = metrics.shard_owned(7);
-    shard.backlog(Backlog { changes: 3, oldest: Duration::from_millis(1500), dead_letters: 2 });
+    shard.backlog(Backlog { changes: 3, oldest: Duration::from_millis(1500), dead_letters: 2, outbox: 4 });
     metrics.committed(&batch());
     metrics.retried("timeout");
     metrics.taken_over("expired");
@@ -84,7 +84,7 @@ fn released_shard_takes_its_series_along() {
     let metrics = metrics();
     let kept = metrics.shard_owned(1);
     let released = metrics.shard_owned(2);
-    let backlog = Backlog { changes: 9, oldest: Duration::from_secs(4), dead_letters: 1 };
+    let backlog = Backlog { changes: 9, oldest: Duration::from_secs(4), dead_letters: 1, outbox: 0 };
     kept.backlog(backlog);
     released.backlog(backlog);
     assert_eq!(value(&metrics, "heyday_shards_owned").as_deref(), Some("2"));

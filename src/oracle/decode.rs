@@ -7,26 +7,54 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::change::{Fields, Limits, UserId};
 
-const PLAIN: [&str; 10] = ["type", "user", "friend", "birthday", "mutual", "version", "id", "producer", "seq", "at"];
+const PLAIN: [&str; 13] = [
+    "type", "user", "friend", "birthday", "mutual", "version", "id", "producer", "seq", "at", "others", "order", "ask",
+];
 const KEPT: [&str; 5] = ["schema", "version", "updated_at", "birthday", "last_activity"];
 
 /// A good entry.
 pub(super) struct Told {
-    pub user: UserId,
+    /// Of one shard.
+    pub users: Vec<UserId>,
     pub kind: Kind,
     pub version: Option<u64>,
     pub event: Option<String>,
-    pub producer: Option<(String, u64)>,
+    /// A shard's has two numbers.
+    pub producer: Option<(String, (u64, u64))>,
     pub at: Option<u64>,
 }
+
+/// A change to both sides: milliseconds, sequence and shard of its entry.
+pub(super) type Order = (u64, u64, u64);
 
 pub(super) enum Kind {
     Add {
         friend: UserId,
         birthday: Option<String>,
+        mutual: bool,
     },
     Remove {
         friend: UserId,
+        mutual: bool,
+    },
+    Forget,
+    /// From the friend's shard.
+    Added {
+        friend: UserId,
+        birthday: Option<String>,
+        order: Order,
+    },
+    Removed {
+        friend: UserId,
+        order: Order,
+    },
+    Born {
+        friend: UserId,
+        birthday: String,
+    },
+    Forgotten {
+        friend: UserId,
+        order: Order,
     },
     Update {
         friend: UserId,
@@ -48,6 +76,9 @@ struct Known {
     foreign: bool,
 }
 
+/// Dates from other shards were judged there.
+const LATE: u64 = 200_000_000_000_000;
+
 /// None for an entry that is no change.
 pub(super) fn decode(fields: &Fields, limits: &Limits, entry_milliseconds: u64) -> Option<Told> {
     let mut known = gather(fields, limits)?;
@@ -58,30 +89,45 @@ pub(super) fn decode(fields: &Fields, limits: &Limits, entry_milliseconds: u64) 
     let mut friend = || take("friend").and_then(|text| id(&text)).filter(|friend| *friend != user);
     let kind = match kind.as_str() {
         "add" => {
-            let friend = friend()?;
-            one_sided(take("mutual"))?;
-            Kind::Add { friend, birthday: optional(take("birthday"), |text| date(text, entry_milliseconds))? }
+            let (friend, mutual) = (friend()?, flag(take("mutual"))?);
+            Kind::Add { friend, birthday: optional(take("birthday"), |text| date(text, entry_milliseconds))?, mutual }
         }
-        "remove" => {
-            let friend = friend()?;
-            one_sided(take("mutual"))?;
-            Kind::Remove { friend }
+        "remove" => Kind::Remove { friend: friend()?, mutual: flag(take("mutual"))? },
+        "forget" => Kind::Forget,
+        "mirror.add" => {
+            let (friend, _, order) = (friend()?, flag(take("ask"))?, order(&take("order")?)?);
+            Kind::Added { friend, birthday: optional(take("birthday"), |text| date(text, LATE))?, order }
         }
+        "mirror.remove" => Kind::Removed { friend: friend()?, order: order(&take("order")?)? },
+        "mirror.birthday" => Kind::Born { friend: friend()?, birthday: date(take("birthday")?, LATE)? },
+        "mirror.forget" => Kind::Forgotten { friend: friend()?, order: order(&take("order")?)? },
         "update" => Kind::Update { friend: friend()?, birthday: date(take("birthday")?, entry_milliseconds)? },
         "birthday" => Kind::Birthday { birthday: date(take("birthday")?, entry_milliseconds)? },
         "profile" => Kind::Profile { fields: profile(std::mem::take(&mut known.profile))? },
         _ => return None,
     };
     let version = optional(take("version"), number)?;
+    if matches!(kind, Kind::Added { .. } | Kind::Removed { .. } | Kind::Born { .. } | Kind::Forgotten { .. }) {
+        let several = matches!(kind, Kind::Born { .. } | Kind::Forgotten { .. });
+        let others = take("others").filter(|_| several).unwrap_or_default();
+        let others = others.split_terminator(' ').map(id).collect::<Option<Vec<_>>>()?;
+        let producer = match take("producer") {
+            Some(name) => Some((Some(name).filter(|name| shard(name).is_some())?, pair(&take("seq")?)?)),
+            None => None,
+        };
+        let users = std::iter::once(user).chain(others).collect();
+        return Some(Told { users, kind, version, event: None, producer, at: None });
+    }
     let event = optional(take("id"), token)?;
     let producer = match (optional(take("producer"), token)?, optional(take("seq"), number)?) {
-        (Some(name), Some(sequence)) => Some((name, sequence)),
+        (Some(name), _) if name.starts_with("shard:") => return None,
+        (Some(name), Some(sequence)) => Some((name, (sequence, 0))),
         (None, None) => None,
         _ => return None,
     };
     let at = optional(take("at"), number)?;
     let foreign = known.foreign || !known.plain.is_empty() || !known.profile.is_empty();
-    (!(strict && foreign)).then_some(Told { user, kind, version, event, producer, at })
+    (!(strict && foreign)).then_some(Told { users: vec![user], kind, version, event, producer, at })
 }
 
 fn gather(fields: &Fields, limits: &Limits) -> Option<Known> {
@@ -95,7 +141,7 @@ fn gather(fields: &Fields, limits: &Limits) -> Option<Known> {
             known.foreign = true;
             continue;
         }
-        if value.len() > limits.field_bytes_max {
+        if value.len() > limits.field_bytes_max && name != "others" {
             return None;
         }
         let value = String::from_utf8(value.to_vec()).ok()?;
@@ -128,8 +174,28 @@ fn id(text: &str) -> Option<UserId> {
     if word(text) { text.parse().ok() } else { None }
 }
 
-fn one_sided(mutual: Option<String>) -> Option<()> {
-    matches!(mutual.as_deref(), None | Some("0")).then_some(())
+fn flag(text: Option<String>) -> Option<bool> {
+    match text.as_deref() {
+        None | Some("0") => Some(false),
+        Some("1") => Some(true),
+        Some(_) => None,
+    }
+}
+
+fn pair(text: &str) -> Option<(u64, u64)> {
+    let (major, minor) = text.split_once('-')?;
+    Some((number(major.to_owned())?, number(minor.to_owned())?))
+}
+
+fn order(text: &str) -> Option<Order> {
+    let (entry, shard) = text.rsplit_once('-')?;
+    let (major, minor) = pair(entry)?;
+    Some((major, minor, number(shard.to_owned())?))
+}
+
+/// The number in a shard's name as a producer.
+pub(super) fn shard(producer: &str) -> Option<u16> {
+    producer.strip_prefix("shard:")?.parse().ok()
 }
 
 fn profile(fields: Vec<(String, String)>) -> Option<Vec<(String, String)>> {

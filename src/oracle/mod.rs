@@ -4,6 +4,7 @@
 mod content;
 mod decode;
 mod found;
+mod user;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +20,9 @@ use crate::reduce::{Counts, Rules};
 use crate::shard::{Layout, Shard};
 
 pub use content::{Content, Contents};
-use decode::{Kind, Told};
+use decode::{Kind, Order, Told};
 pub use found::found;
+use user::UserView;
 
 /// What entries in stream order make of each shard.
 pub struct Oracle {
@@ -30,22 +32,41 @@ pub struct Oracle {
     shards: BTreeMap<Shard, ShardView>,
 }
 
+/// The other side of a change, as another shard is told it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mirrored {
+    /// `mirror.add` or `mirror.remove`.
+    pub kind: String,
+    pub user: UserId,
+    pub friend: UserId,
+    pub order: String,
+}
+
+impl Mirrored {
+    /// What an entry of a stream says, where it is one, with its place in the outbox of its shard.
+    pub fn of(fields: &Fields) -> Option<(Shard, EntryId, Mirrored)> {
+        let text = |wanted: &str| {
+            let (_, value) = fields.iter().find(|(name, _)| name == wanted)?;
+            String::from_utf8(value.to_vec()).ok()
+        };
+        let kind = text("type").filter(|kind| kind == "mirror.add" || kind == "mirror.remove")?;
+        let source = Shard(decode::shard(&text("producer")?)?);
+        let (user, friend) = (text("user")?.parse().ok()?, text("friend")?.parse().ok()?);
+        Some((source, text("seq")?.parse().ok()?, Mirrored { kind, user, friend, order: text("order")? }))
+    }
+}
+
 #[derive(Default)]
 struct ShardView {
     users: BTreeMap<UserId, UserView>,
     events: BTreeSet<String>,
-    producers: BTreeMap<String, u64>,
+    producers: BTreeMap<String, (u64, u64)>,
+    /// The highest order seen.
+    clock: Order,
+    told: Vec<Mirrored>,
     dead: Vec<Fields>,
     counts: Counts,
     applied: EntryId,
-}
-
-#[derive(Default)]
-struct UserView {
-    friends: BTreeMap<UserId, String>,
-    profile: BTreeMap<String, String>,
-    /// By field, with whether the newest was a removal.
-    versions: BTreeMap<String, (u64, bool)>,
 }
 
 impl Oracle {
@@ -57,9 +78,10 @@ impl Oracle {
     /// before only counts: a server that forgot its acknowledgement delivered it again.
     pub fn entry(&mut self, shard: Shard, id: EntryId, fields: Option<&Fields>) {
         let told = fields.and_then(|fields| decode::decode(fields, &self.rules.limits, id.milliseconds));
-        let stray = told.as_ref().filter(|told| self.layout.shard_of(&told.user) != shard).map(|told| {
-            let belongs = self.layout.shard_of(&told.user);
-            Rejection::new("user", Some(told.user.as_str().as_bytes()), Problem::WrongShard { belongs, found: shard })
+        let astray = told.as_ref().and_then(|told| told.users.iter().find(|user| self.layout.shard_of(user) != shard));
+        let stray = astray.map(|user| {
+            let belongs = self.layout.shard_of(user);
+            Rejection::new("user", Some(user.as_str().as_bytes()), Problem::WrongShard { belongs, found: shard })
         });
         let view = self.shards.entry(shard).or_default();
         view.counts.entries += 1;
@@ -70,7 +92,7 @@ impl Oracle {
         view.applied = id;
         match told.filter(|_| stray.is_none()) {
             Some(told) => {
-                if !view.change(&told, id.milliseconds) {
+                if !view.change(&told, id, shard) {
                     view.counts.skipped += 1;
                 }
             }
@@ -84,6 +106,11 @@ impl Oracle {
                 view.dead.push(letter(id, rejection.as_ref(), fields));
             }
         }
+    }
+
+    /// What other shards must have been told of changes to both sides in this shard, in order.
+    pub fn told(&self, shard: Shard) -> Vec<Mirrored> {
+        self.shards.get(&shard).map(|view| view.told.clone()).unwrap_or_default()
     }
 
     /// How many entries of a shard were told.
@@ -132,7 +159,8 @@ impl Oracle {
             ("changes" | "lease" | "lock" | "log" | "heyday", _) => return None,
             ("dedup", _) => Content::Text(String::new()),
             ("state", Content::Hash(fields)) => {
-                let foretold = |name: &String| ["applied", "entries", "dead", "skipped"].contains(&name.as_str());
+                let foretold =
+                    |name: &String| ["applied", "entries", "dead", "skipped", "order"].contains(&name.as_str());
                 let fields = fields.iter().filter(|(name, _)| foretold(name));
                 Content::Hash(fields.map(|(name, value)| (name.clone(), value.clone())).collect())
             }
@@ -191,6 +219,10 @@ fn celebrated(text: &str, date: Date, leap_day: LeapDay) -> bool {
     today == (month, day) || ((month, day) == (2, 29) && !date.in_leap_year() && today == instead)
 }
 
+fn order_text((milliseconds, sequence, shard): Order) -> String {
+    format!("{milliseconds}-{sequence}-{shard}")
+}
+
 fn letter(id: EntryId, rejection: Option<&Rejection>, fields: Option<&Fields>) -> Fields {
     // Where the two readings of an entry disagree, the comparison shows it by this reason.
     let reason = rejection.map_or_else(|| "the oracle refuses what the decoder takes".to_owned(), ToString::to_string);
@@ -207,7 +239,7 @@ fn letter(id: EntryId, rejection: Option<&Rejection>, fields: Option<&Fields>) -
 
 impl ShardView {
     /// Whether the change did anything.
-    fn change(&mut self, told: &Told, entry_milliseconds: u64) -> bool {
+    fn change(&mut self, told: &Told, id: EntryId, shard: Shard) -> bool {
         if let Some((producer, sequence)) = &told.producer {
             if self.producers.get(producer).is_some_and(|last| sequence <= last) {
                 return false;
@@ -219,8 +251,36 @@ impl ShardView {
         {
             return false;
         }
-        let user = self.users.entry(told.user.clone()).or_default();
-        user.change(told, told.at.unwrap_or(entry_milliseconds))
+        let own = (id.milliseconds, id.sequence, u64::from(shard.0));
+        let (milliseconds, sequence, _) = self.clock;
+        let next = if own > self.clock { own } else { (milliseconds, sequence + 1, own.2) };
+        if let Kind::Forget = told.kind {
+            self.clock = next;
+            self.forget(&told.users[0], next);
+            return true;
+        }
+        if let Kind::Added { order, .. } | Kind::Removed { order, .. } | Kind::Forgotten { order, .. } = told.kind {
+            self.clock = self.clock.max(order);
+        }
+        let mut changed = false;
+        for name in &told.users {
+            let user = self.users.entry(name.clone()).or_default();
+            let (did, told) = user.change(told, told.at.unwrap_or(id.milliseconds), next);
+            changed |= did;
+            if let Some((kind, friend)) = told {
+                self.clock = next;
+                let (kind, order) = (kind.to_owned(), order_text(next));
+                self.told.push(Mirrored { kind, user: friend, friend: name.clone(), order });
+            }
+        }
+        changed
+    }
+
+    fn forget(&mut self, user: &UserId, order: Order) {
+        self.users.insert(user.clone(), UserView { forgotten: Some(order), ..UserView::default() });
+        let names = |name: &[u8]| name == b"f.user" || name == b"f.friend";
+        let about = |letter: &Fields| letter.iter().any(|(name, value)| names(name) && value == user.as_str());
+        self.dead.retain(|letter| !about(letter));
     }
 
     fn describe(&self, keys: &ShardKeys, contents: &mut Contents) {
@@ -230,6 +290,9 @@ impl ShardView {
             let versions = view.versions.iter().map(|(field, (version, removed))| {
                 (field.clone(), if *removed { format!("{version}:") } else { version.to_string() })
             });
+            let orders = view.orders.iter().map(|(friend, order)| (format!("{friend}:"), order_text(*order)));
+            let forgotten = view.forgotten.map(|order| ("::".to_owned(), order_text(order)));
+            let versions = versions.chain(orders).chain(forgotten);
             put(&keys.birthdays(user), Content::Hash(friends));
             put(&keys.profile(user), Content::Hash(view.profile.clone()));
             put(&keys.versions(user), Content::Hash(versions.collect()));
@@ -239,7 +302,11 @@ impl ShardView {
         for event in &self.events {
             put(&keys.dedup(event), Content::Text(String::new()));
         }
-        let producers = self.producers.iter().map(|(name, sequence)| (name.clone(), sequence.to_string()));
+        let sequence = |name: &str, (major, minor): (u64, u64)| match decode::shard(name) {
+            Some(_) => format!("{major}-{minor}"),
+            None => major.to_string(),
+        };
+        let producers = self.producers.iter().map(|(name, place)| (name.clone(), sequence(name, *place)));
         put(&keys.producers, Content::Hash(producers.collect()));
         let dead = self.dead.iter().map(|fields| (String::new(), fields.clone()));
         put(&keys.dead_letters, Content::Stream(dead.collect()));
@@ -249,72 +316,9 @@ impl ShardView {
             ("dead", self.counts.dead.to_string()),
             ("skipped", self.counts.skipped.to_string()),
         ];
-        put(&keys.state, Content::Hash(state.map(|(name, value)| (name.to_owned(), value)).into()));
-    }
-}
-
-impl UserView {
-    fn change(&mut self, told: &Told, at: u64) -> bool {
-        match &told.kind {
-            Kind::Add { friend, birthday } => {
-                if !self.newer(friend.as_str(), told.version, false) {
-                    return false;
-                }
-                let known = self.friends.get(friend).cloned();
-                let date = birthday.clone().or_else(|| known.clone()).unwrap_or_default();
-                self.friends.insert(friend.clone(), date.clone());
-                known != Some(date)
-            }
-            Kind::Remove { friend } => {
-                self.newer(friend.as_str(), told.version, true) && self.friends.remove(friend).is_some()
-            }
-            Kind::Update { friend, birthday } => {
-                if !self.friends.contains_key(friend) || !self.newer(friend.as_str(), told.version, false) {
-                    return false;
-                }
-                self.friends.insert(friend.clone(), birthday.clone()) != Some(birthday.clone())
-            }
-            Kind::Birthday { birthday } => {
-                let newer = self.newer(":birthday", told.version, false);
-                newer && self.profile(&[("birthday".to_owned(), birthday.clone())], at)
-            }
-            Kind::Profile { fields } => {
-                let newer: Vec<_> = fields
-                    .iter()
-                    .filter(|(name, value)| self.newer(&format!(":{name}"), told.version, value.is_empty()))
-                    .cloned()
-                    .collect();
-                !newer.is_empty() && self.profile(&newer, at)
-            }
-        }
-    }
-
-    /// Applies profile fields; the profile counts it even where it said so already.
-    fn profile(&mut self, fields: &[(String, String)], at: u64) -> bool {
-        for (name, value) in fields {
-            if value.is_empty() {
-                self.profile.remove(name);
-            } else {
-                self.profile.insert(name.clone(), value.clone());
-            }
-        }
-        let version = self.profile.get("version").and_then(|text| text.parse::<u64>().ok()).unwrap_or(0) + 1;
-        self.profile.insert("schema".into(), "1".into());
-        self.profile.insert("version".into(), version.to_string());
-        self.profile.insert("updated_at".into(), at.to_string());
-        true
-    }
-
-    /// Whether a version passes; if so it is the newest now. A change without one always passes and leaves none.
-    fn newer(&mut self, field: &str, version: Option<u64>, removes: bool) -> bool {
-        let Some(version) = version else {
-            return true;
-        };
-        if self.versions.get(field).is_some_and(|(stored, _)| *stored >= version) {
-            return false;
-        }
-        self.versions.insert(field.to_owned(), (version, removes));
-        true
+        let order = ("order", order_text(self.clock));
+        let state = state.into_iter().chain((self.clock != Order::default()).then_some(order));
+        put(&keys.state, Content::Hash(state.map(|(name, value)| (name.to_owned(), value)).collect()));
     }
 }
 

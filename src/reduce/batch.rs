@@ -5,12 +5,15 @@ use std::collections::{BTreeMap, HashMap};
 use bytes::Bytes;
 use jiff::civil::Date;
 
-use super::user::{Moment, Working, Written};
+use super::jobs::JobChange;
+use super::plan::producer_of;
+use super::step::Place;
+use super::user::{Beyond, Moment, Working, Writing, Written};
 use super::{Commit, Decoded, Loaded, Op, Outcome, PRUNE_SAMPLE, Plan, Rules, ShardState};
 use crate::calendar::Window;
-use crate::change::{Change, Fields, Producer, Rejection, UserId};
+use crate::change::{Change, Fields, Rejection, SHARD_PRODUCER, UserId};
 use crate::key::{ShardKeys, day_member};
-use crate::position::{CommitId, EntryId};
+use crate::position::{CommitId, EntryId, Order};
 use crate::signal::Signal;
 
 /// Settles every entry of `batch` on top of `state`, in order. `plan` and `loaded` belong to this batch and state.
@@ -22,27 +25,100 @@ pub fn reduce(
     (plan, loaded): (&Plan, &Loaded),
 ) -> Commit {
     let mut reduction = Reduction::new(rules, keys, plan, loaded);
+    reduction.order = state.order;
     let outcomes: Vec<Outcome> = batch.iter().map(|decoded| reduction.settle(decoded, state.applied)).collect();
     let dead_kinds = std::mem::take(&mut reduction.dead_kinds);
-    let (ops, users) = reduction.write();
-
-    let mut after = *state;
-    let sequence = if state.last.generation == state.generation { state.last.sequence + 1 } else { 1 };
-    after.last = CommitId::new(state.generation, sequence);
+    let mut after = state.next();
+    after.order = reduction.order;
     after.applied = batch.last().map_or(state.applied, |decoded| decoded.entry.id.max(state.applied));
     after.counts.entries += batch.len() as u64;
     after.counts.dead += dead_kinds.len() as u64;
     let changed = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Applied | Outcome::Dead)).count();
     after.counts.skipped += (batch.len() - changed) as u64;
+    let effects = reduction.write(after.last);
     Commit {
         acks: batch.iter().map(|decoded| decoded.entry.id).collect(),
-        ops,
-        signal: Signal { id: after.last, previous: state.last, at_milliseconds: loaded.milliseconds, users },
+        ops: effects.ops,
+        signal: Signal {
+            id: after.last,
+            previous: state.last,
+            at_milliseconds: loaded.milliseconds,
+            users: effects.users,
+        },
         state: after,
         log_length_max: rules.log_length_max,
         outcomes,
         dead_kinds,
+        relays: effects.relays,
+        jobs: effects.jobs,
     }
+}
+
+impl Commit {
+    /// Of one step of a job: commands, entries for other shards, and how far the jobs have come. No view changes.
+    pub(super) fn of_step(
+        place: Place<'_>,
+        state: &ShardState,
+        loaded: &Loaded,
+        (mut ops, relays, jobs): (Vec<Op>, Vec<Change>, Vec<JobChange>),
+    ) -> Commit {
+        let after = state.next();
+        enqueue(place.keys, after.last, &relays, &mut ops);
+        note_jobs(place.keys, &jobs, &mut ops);
+        Commit {
+            acks: Vec::new(),
+            ops,
+            signal: Signal {
+                id: after.last,
+                previous: state.last,
+                at_milliseconds: loaded.milliseconds,
+                users: Vec::new(),
+            },
+            state: after,
+            log_length_max: place.rules.log_length_max,
+            outcomes: Vec::new(),
+            dead_kinds: Vec::new(),
+            relays: relays.len() as u64,
+            jobs,
+        }
+    }
+}
+
+impl ShardState {
+    /// The same after one more commit of this generation.
+    fn next(&self) -> ShardState {
+        let sequence = if self.last.generation == self.generation { self.last.sequence + 1 } else { 1 };
+        ShardState { last: CommitId::new(self.generation, sequence), ..*self }
+    }
+}
+
+fn enqueue(keys: &ShardKeys, commit: CommitId, relays: &[Change], ops: &mut Vec<Op>) {
+    for (index, change) in (0..).zip(relays) {
+        let fields = change.encode().into_iter();
+        let fields = fields.map(|(name, value)| (name.into_owned().into(), value.into_owned().into())).collect();
+        ops.push(Op::Enqueue { key: keys.outbox.clone(), id: commit.outbox(index), fields });
+    }
+}
+
+fn note_jobs(keys: &ShardKeys, jobs: &[JobChange], ops: &mut Vec<Op>) {
+    let set: Vec<(String, String)> =
+        jobs.iter().filter_map(|(job, progress)| Some((job.to_string(), progress.as_ref()?.to_string()))).collect();
+    let deleted: Vec<String> =
+        jobs.iter().filter(|(_, progress)| progress.is_none()).map(|(job, _)| job.to_string()).collect();
+    if !deleted.is_empty() {
+        ops.push(Op::HashDelete { key: keys.fanout.clone(), fields: deleted });
+    }
+    if !set.is_empty() {
+        ops.push(Op::HashSet { key: keys.fanout.clone(), fields: set });
+    }
+}
+
+/// What a batch comes to.
+struct Effects {
+    ops: Vec<Op>,
+    users: Vec<(UserId, crate::signal::Views)>,
+    relays: u64,
+    jobs: Vec<JobChange>,
 }
 
 struct Reduction<'a> {
@@ -60,10 +136,17 @@ struct Reduction<'a> {
     producers: HashMap<&'a str, Position>,
     ops: Vec<Op>,
     dead_kinds: Vec<&'static str>,
+    /// The shard's clock of orders.
+    order: Order,
+    /// For other shards, in the order of the entries.
+    relays: Vec<Change>,
 }
 
+/// A producer's: its own number, or the two of a place in another shard's outbox.
+type Sequence = (u64, u64);
+
 struct Position {
-    sequence: Option<u64>,
+    sequence: Option<Sequence>,
     known: bool,
     moved: bool,
 }
@@ -71,7 +154,7 @@ struct Position {
 impl<'a> Reduction<'a> {
     fn new(rules: &'a Rules, keys: &'a ShardKeys, plan: &'a Plan, loaded: &'a Loaded) -> Reduction<'a> {
         let position = |stored: &Option<String>| Position {
-            sequence: stored.as_deref().and_then(|text| text.split(':').next()?.parse().ok()),
+            sequence: stored.as_deref().and_then(|text| sequence(text.split(':').next()?)),
             known: stored.is_some(),
             moved: false,
         };
@@ -88,6 +171,8 @@ impl<'a> Reduction<'a> {
             producers: plan.producers.iter().map(String::as_str).zip(loaded.producers.iter().map(position)).collect(),
             ops: Vec::new(),
             dead_kinds: Vec::new(),
+            order: Order::default(),
+            relays: Vec::new(),
         }
     }
 
@@ -107,27 +192,41 @@ impl<'a> Reduction<'a> {
 
     fn change(&mut self, change: &'a Change, entry: EntryId) -> Outcome {
         // Both are looked at, so that a repeated entry moves its producer's position all the same.
-        let repeated_sequence = change.producer.as_ref().is_some_and(|producer| self.repeated_sequence(producer));
+        let repeated_sequence = self.repeated_sequence(change);
         let repeated_event =
             change.event.as_deref().is_some_and(|event| !repeated_sequence && self.repeated_event(event));
         if repeated_sequence || repeated_event {
             return Outcome::Duplicate;
         }
-        let at = self.users[&change.user];
         let moment = Moment {
             version: change.version,
             changed_at: change.at.unwrap_or(entry.milliseconds),
             now: self.loaded.milliseconds,
+            entry,
+            shard: self.keys.shard.0,
         };
-        self.working[at].apply(&change.action, moment)
+        let mut outcomes = change.users().map(|user| {
+            let mut beyond = Beyond { order: &mut self.order, relays: &mut self.relays };
+            self.working[self.users[user]].apply(&change.action, moment, &mut beyond)
+        });
+        let first = outcomes.next().expect("every change has a user");
+        // What changes one of several views is applied.
+        outcomes.fold(first, |outcome, other| if other == Outcome::Applied { other } else { outcome })
     }
 
-    fn repeated_sequence(&mut self, producer: &'a Producer) -> bool {
-        let position = self.producers.get_mut(producer.name.as_str()).expect("the plan names every producer");
-        if position.sequence.is_some_and(|last| producer.sequence <= last) {
+    fn repeated_sequence(&mut self, change: &Change) -> bool {
+        let Some(name) = producer_of(change) else {
+            return false;
+        };
+        let sequence = match (&change.producer, &change.relayed) {
+            (Some(producer), _) => (producer.sequence, 0),
+            (None, relayed) => relayed.map_or((0, 0), |relayed| (relayed.id.milliseconds, relayed.id.sequence)),
+        };
+        let position = self.producers.get_mut(&*name).expect("the plan names every producer");
+        if position.sequence.is_some_and(|last| sequence <= last) {
             return true;
         }
-        position.sequence = Some(producer.sequence);
+        position.sequence = Some(sequence);
         position.moved = true;
         false
     }
@@ -150,12 +249,15 @@ impl<'a> Reduction<'a> {
         });
     }
 
-    fn write(mut self) -> (Vec<Op>, Vec<(UserId, crate::signal::Views)>) {
+    fn write(mut self, commit: CommitId) -> Effects {
         let mut days = Days::default();
+        let mut jobs = Vec::new();
+        let at = Writing { commit, now: self.loaded.milliseconds, letters_last: self.loaded.letters_last };
         let (mut listed, mut unlisted, mut users) = (Vec::new(), Vec::new(), Vec::new());
         for (plan, working) in self.plan.users.iter().zip(&self.working) {
-            let written = working.write(self.keys, self.rules, self.loaded.milliseconds, &mut self.ops);
+            let written = working.write(self.keys, self.rules, at, &mut self.ops);
             days.note(self.rules, self.window, &plan.user, &written);
+            jobs.extend(written.jobs);
             match written.listed {
                 Some(true) => listed.push((0, plan.user.as_str().to_owned())),
                 Some(false) => unlisted.push(plan.user.as_str().to_owned()),
@@ -174,7 +276,9 @@ impl<'a> Reduction<'a> {
         }
         days.write(self.rules, self.keys, &mut self.ops);
         self.write_memory();
-        (self.ops, users)
+        enqueue(self.keys, commit, &self.relays, &mut self.ops);
+        note_jobs(self.keys, &jobs, &mut self.ops);
+        Effects { ops: self.ops, users, relays: self.relays.len() as u64, jobs }
     }
 
     /// Event ids and producer positions.
@@ -185,7 +289,9 @@ impl<'a> Reduction<'a> {
         let now = self.loaded.milliseconds;
         let moved = self.plan.producers.iter().filter(|name| self.producers[name.as_str()].moved);
         let set: Vec<(String, String)> = moved
-            .filter_map(|name| Some((name.clone(), format!("{}:{now}", self.producers[name.as_str()].sequence?))))
+            .filter_map(|name| {
+                Some((name.clone(), format!("{}:{now}", text(name, self.producers[name.as_str()].sequence?))))
+            })
             .collect();
         let retention = self.rules.producer_retention.as_millis() as u64;
         let old = |value: &str| {
@@ -211,9 +317,21 @@ impl<'a> Reduction<'a> {
     }
 }
 
+/// A number of a writer's, or a place in an outbox.
+fn sequence(text: &str) -> Option<Sequence> {
+    match text.split_once('-') {
+        None => Some((text.parse().ok()?, 0)),
+        Some((major, minor)) => Some((major.parse().ok()?, minor.parse().ok()?)),
+    }
+}
+
+fn text(producer: &str, (major, minor): Sequence) -> String {
+    if producer.starts_with(SHARD_PRODUCER) { format!("{major}-{minor}") } else { major.to_string() }
+}
+
 /// The day keys that a batch touches.
 #[derive(Default)]
-struct Days {
+pub(super) struct Days {
     days: BTreeMap<Date, Day>,
 }
 
@@ -224,7 +342,7 @@ struct Day {
 }
 
 impl Days {
-    fn note(&mut self, rules: &Rules, window: Window, user: &UserId, written: &Written<'_>) {
+    pub fn note(&mut self, rules: &Rules, window: Window, user: &UserId, written: &Written<'_>) {
         for change in &written.dates {
             let days = |birthday| rules.calendar.days(birthday, window);
             let after: Vec<Date> = change.after.into_iter().flat_map(days).collect();
@@ -238,7 +356,7 @@ impl Days {
         }
     }
 
-    fn write(self, rules: &Rules, keys: &ShardKeys, ops: &mut Vec<Op>) {
+    pub fn write(self, rules: &Rules, keys: &ShardKeys, ops: &mut Vec<Op>) {
         for (date, day) in self.days {
             let key = keys.day(date);
             if !day.removed.is_empty() {

@@ -4,21 +4,26 @@
 //! [`Commit`], a list of plain commands that the store executes in one transaction.
 
 mod batch;
+mod jobs;
 mod op;
 mod plan;
+mod step;
 mod user;
+mod versions;
 
 use std::time::Duration;
 
 use crate::calendar::Calendar;
-use crate::change::{Change, Fields, Limits, Problem, Rejection};
-use crate::position::{CommitId, EntryId};
+use crate::change::{Action, Change, Fields, Limits, Problem, Rejection};
+use crate::position::{CommitId, EntryId, Order};
 use crate::shard::{Layout, Shard};
 use crate::signal::Signal;
 
 pub use batch::reduce;
+pub use jobs::{Job, JobChange, Jobs, Progress, Survey, parse as parse_job};
 pub use op::Op;
 pub use plan::{Loaded, Plan, UserLoaded, UserPlan};
+pub use step::{Place, Step};
 
 /// The schema of a profile as this build writes it.
 pub const PROFILE_SCHEMA: u32 = 1;
@@ -80,6 +85,8 @@ pub struct ShardState {
     pub last: CommitId,
     /// The last entry whose effects are in the views; every entry up to it is settled.
     pub applied: EntryId,
+    /// The highest order of a change to both sides of a friendship that the shard has seen.
+    pub order: Order,
     pub counts: Counts,
 }
 
@@ -122,6 +129,10 @@ pub struct Commit {
     pub outcomes: Vec<Outcome>,
     /// The kinds of the dead letters.
     pub dead_kinds: Vec<&'static str>,
+    /// How many entries it writes for other shards.
+    pub relays: u64,
+    /// Jobs that begin, go on or, where there is no progress, end.
+    pub jobs: Vec<JobChange>,
 }
 
 impl Outcome {
@@ -158,14 +169,25 @@ impl Decoded {
     /// The same, where it is about a user of the shard it was found in; otherwise nobody would ever look where it went.
     pub fn at(self, layout: &Layout, found: Shard) -> Decoded {
         match &self.change {
-            Ok(change) if layout.shard_of(&change.user) != found => {
-                let belongs = layout.shard_of(&change.user);
-                let user = change.user.as_str().as_bytes();
+            Ok(change) => {
+                let Some(stray) = change.users().find(|user| layout.shard_of(user) != found) else { return self };
+                let belongs = layout.shard_of(stray);
+                let user = stray.as_str().as_bytes();
                 let rejection = Rejection::new("user", Some(user), Problem::WrongShard { belongs, found });
                 Decoded { change: Err(rejection), ..self }
             }
-            _ => self,
+            Err(_) => self,
         }
+    }
+
+    /// How many views it changes at most.
+    pub fn weight(&self) -> usize {
+        self.change.as_ref().map_or(1, |change| 1 + change.others.len())
+    }
+
+    /// Whether it must be a batch of its own.
+    pub fn stands_alone(&self) -> bool {
+        self.change.as_ref().is_ok_and(|change| change.action == Action::Forget)
     }
 
     /// The entry as a dead letter, for a reason that lies outside it.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::key::Key;
+use crate::position::EntryId;
 
 /// One command. Lists are never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +26,14 @@ pub enum Op {
     Persist { key: Key },
     /// SET … PX
     Remember { key: Key, ttl: Duration },
+    /// RENAME of a key that is there.
+    Rename { key: Key, to: Key },
+    /// DEL
+    Delete { keys: Vec<Key> },
+    /// XADD with an id above all earlier ones
+    Enqueue { key: Key, id: EntryId, fields: Vec<(Bytes, Bytes)> },
+    /// XDEL
+    StreamDelete { key: Key, ids: Vec<EntryId> },
     /// XADD … MAXLEN ~ … *
     Append { key: Key, length_max: u64, fields: Vec<(Bytes, Bytes)> },
 }

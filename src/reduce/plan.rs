@@ -1,11 +1,12 @@
 //! What must be loaded for a batch, and what was loaded.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::{Decoded, ShardState};
-use crate::change::{Action, UserId};
-use crate::key::version_field;
-use crate::position::{CommitId, EntryId};
+use super::{Decoded, Jobs, ShardState};
+use crate::change::{Action, Change, Mirror, UserId, shard_producer};
+use crate::key::{FORGOTTEN_FIELD, order_field, version_field};
+use crate::position::{CommitId, EntryId, Order};
 
 /// The version field of the user's own date.
 pub(super) const BIRTHDAY_FIELD: &str = "birthday";
@@ -18,6 +19,10 @@ pub struct Plan {
     pub events: Vec<String>,
     /// Producers whose position to look up.
     pub producers: Vec<String>,
+    /// Whether something may be written for other shards.
+    pub outbox: bool,
+    /// The last dead letter there is.
+    pub letters: bool,
 }
 
 /// The reads of one user.
@@ -30,10 +35,14 @@ pub struct UserPlan {
     pub versions: Vec<String>,
     /// Field `version` of `profile`.
     pub profile: bool,
+    /// Field `birthday` of `profile`.
+    pub birthday: bool,
     /// The number of friends, and whether there is a profile: where the view may become or have been empty.
     pub extent: bool,
-    /// A few random fields of `versions`, to prune old tombstones.
+    /// A few random fields of `versions`, to prune what is old.
     pub sample: bool,
+    /// When the user was forgotten, where that is not worked off yet. Not read: the owner knows.
+    pub forgotten: Option<Order>,
 }
 
 /// The answers, aligned with the plan.
@@ -52,6 +61,8 @@ pub struct Loaded {
     pub producers: Vec<Option<String>>,
     /// A few random producers and their values, where [`Plan::producers`] is not empty.
     pub producers_sample: Vec<(String, String)>,
+    /// The last dead letter, where asked; zero where there is none.
+    pub letters_last: EntryId,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,13 +70,16 @@ pub struct UserLoaded {
     pub friends: Vec<Option<String>>,
     pub versions: Vec<Option<String>>,
     pub profile_version: Option<String>,
+    /// The user's own date.
+    pub birthday: Option<String>,
     /// Number of friends and whether there is a profile, where asked.
     pub extent: Option<(u64, bool)>,
     pub sample: Vec<(String, String)>,
 }
 
 impl Plan {
-    pub fn of(batch: &[Decoded], state: &ShardState) -> Plan {
+    /// `jobs` are those under way before the batch.
+    pub fn of(batch: &[Decoded], state: &ShardState, jobs: &Jobs) -> Plan {
         let mut plan = Plan::default();
         let mut index = Index::default();
         let live = batch.iter().filter(|decoded| decoded.entry.id > state.applied);
@@ -73,16 +87,44 @@ impl Plan {
             if let Some(event) = &change.event {
                 push_new(&mut index.events, &mut plan.events, event);
             }
-            if let Some(producer) = &change.producer {
-                push_new(&mut index.producers, &mut plan.producers, &producer.name);
+            if let Some(producer) = producer_of(change) {
+                push_new(&mut index.producers, &mut plan.producers, &producer);
             }
-            let at = *index.users.entry(change.user.clone()).or_insert_with(|| {
-                plan.users.push(UserPlan::new(change.user.clone()));
-                plan.users.len() - 1
-            });
-            plan.users[at].add(&change.action, change.version.is_some());
+            for user in change.users() {
+                let at = *index.users.entry(user.clone()).or_insert_with(|| {
+                    plan.users.push(UserPlan::new(user.clone(), jobs.forgotten(user)));
+                    plan.users.len() - 1
+                });
+                plan.users[at].add(&change.action, change.version.is_some());
+            }
+            plan.outbox |= crosses(&change.action);
+            plan.letters |= change.action == Action::Forget;
         }
         plan
+    }
+
+    /// The reads for one step of a job, beside what the step itself has surveyed.
+    pub(super) fn of_user(user: UserPlan) -> Plan {
+        Plan { users: vec![user], outbox: true, ..Plan::default() }
+    }
+}
+
+/// The name under which a change's position is remembered.
+pub(super) fn producer_of(change: &Change) -> Option<Cow<'_, str>> {
+    match (&change.producer, &change.relayed) {
+        (Some(producer), _) => Some(Cow::Borrowed(&producer.name)),
+        (None, Some(relayed)) => Some(Cow::Owned(shard_producer(relayed.source))),
+        (None, None) => None,
+    }
+}
+
+/// Whether the change may concern another shard.
+fn crosses(action: &Action) -> bool {
+    match action {
+        Action::Add { mutual, .. } | Action::Remove { mutual, .. } => *mutual,
+        Action::Birthday { .. } | Action::Forget => true,
+        Action::Mirror(Mirror::Add { .. }) => true,
+        Action::Mirror(_) | Action::Update { .. } | Action::Profile { .. } => false,
     }
 }
 
@@ -100,21 +142,40 @@ fn push_new(seen: &mut HashMap<String, ()>, list: &mut Vec<String>, item: &str) 
 }
 
 impl UserPlan {
-    fn new(user: UserId) -> UserPlan {
-        UserPlan { user, friends: Vec::new(), versions: Vec::new(), profile: false, extent: false, sample: false }
+    pub(super) fn new(user: UserId, forgotten: Option<Order>) -> UserPlan {
+        UserPlan {
+            user,
+            friends: Vec::new(),
+            versions: Vec::new(),
+            profile: false,
+            birthday: false,
+            extent: false,
+            sample: false,
+            forgotten,
+        }
     }
 
     fn add(&mut self, action: &Action, versioned: bool) {
         self.extent |= versioned;
         match action {
-            Action::Add { friend, .. } | Action::Update { friend, .. } => self.friend(friend, versioned),
-            Action::Remove { friend } => {
+            Action::Add { friend, mutual, .. } => {
+                self.friend(friend, versioned);
+                if *mutual {
+                    self.both_sides(friend);
+                    self.birthday = true;
+                }
+            }
+            Action::Update { friend, .. } => self.friend(friend, versioned),
+            Action::Remove { friend, mutual } => {
                 self.extent = true;
                 self.sample |= versioned;
                 self.friend(friend, versioned);
+                if *mutual {
+                    self.both_sides(friend);
+                }
             }
             Action::Birthday { .. } => {
-                self.profile = true;
+                (self.profile, self.extent) = (true, true);
                 if versioned {
                     self.version(version_field(BIRTHDAY_FIELD));
                 }
@@ -126,7 +187,39 @@ impl UserPlan {
                     fields.iter().for_each(|(name, _)| self.version(version_field(name)));
                 }
             }
+            Action::Forget => {
+                (self.profile, self.extent) = (true, true);
+                self.version(FORGOTTEN_FIELD.to_owned());
+            }
+            Action::Mirror(mirror) => self.mirror(mirror, versioned),
         }
+    }
+
+    fn mirror(&mut self, mirror: &Mirror, versioned: bool) {
+        match mirror {
+            Mirror::Add { friend, ask, .. } => {
+                self.friend(friend, versioned);
+                self.both_sides(friend);
+                self.birthday |= ask;
+            }
+            Mirror::Remove { friend, .. } => {
+                self.friend(friend, versioned);
+                self.both_sides(friend);
+            }
+            Mirror::Birthday { friend, .. } => self.friend(friend, false),
+            // A version that is no longer wanted is forgotten too.
+            Mirror::Forget { friend, .. } => {
+                self.friend(friend, true);
+                self.both_sides(friend);
+            }
+        }
+    }
+
+    /// What decides which of two changes to both sides was the later one.
+    fn both_sides(&mut self, friend: &UserId) {
+        (self.extent, self.sample) = (true, true);
+        self.version(order_field(friend));
+        self.version(FORGOTTEN_FIELD.to_owned());
     }
 
     // A batch names few friends of one user, so a scan is cheaper than a map.

@@ -1,10 +1,12 @@
 //! One user's part of a batch: changes applied in order on what was loaded, then written as the difference.
 
 use super::plan::BIRTHDAY_FIELD;
-use super::{Op, Outcome, PROFILE_SCHEMA, Rules, UserLoaded, UserPlan};
+use super::versions::Versions;
+use super::{Job, JobChange, Op, Outcome, PROFILE_SCHEMA, Progress, Rules, UserLoaded, UserPlan};
 use crate::birthday::Birthday;
-use crate::change::{Action, UserId};
+use crate::change::{Action, Change, Mirror, UserId};
 use crate::key::{ShardKeys, version_field};
+use crate::position::{CommitId, EntryId, Order};
 use crate::signal::Views;
 
 /// Working state of a user while a batch is reduced.
@@ -13,11 +15,13 @@ pub(super) struct Working<'a> {
     loaded: &'a UserLoaded,
     /// Aligned with the plan's friends.
     friends: Vec<Friend<'a>>,
-    /// Aligned with the plan's versions.
-    versions: Vec<Version>,
+    versions: Versions<'a>,
     profile: Vec<(String, Option<String>)>,
     profile_changes: u64,
     profile_updated_at: u64,
+    /// Whether all friends are to hear of the user's own date.
+    announces: bool,
+    forgotten: Option<Order>,
 }
 
 struct Friend<'a> {
@@ -26,24 +30,28 @@ struct Friend<'a> {
     touched: bool,
 }
 
-struct Version {
-    stored: Option<Stamp>,
-    touched: bool,
-}
-
-/// A stored version; a tombstone carries the server time of the removal.
-#[derive(Clone, Copy)]
-struct Stamp {
-    version: u64,
-    removed_at: Option<u64>,
-}
-
-/// When a change is applied: its version, its own time and the server's.
+/// When a change is applied: its version, its own time and the server's, its entry.
 #[derive(Clone, Copy)]
 pub(super) struct Moment {
     pub version: Option<u64>,
     pub changed_at: u64,
     pub now: u64,
+    pub entry: EntryId,
+    pub shard: u16,
+}
+
+/// The commit that is written, by server time, and the last dead letter where somebody is forgotten.
+#[derive(Clone, Copy)]
+pub(super) struct Writing {
+    pub commit: CommitId,
+    pub now: u64,
+    pub letters_last: EntryId,
+}
+
+/// What a change has beside its own user: the shard's clock of orders, and what goes to other shards.
+pub(super) struct Beyond<'r> {
+    pub order: &'r mut Order,
+    pub relays: &'r mut Vec<Change>,
 }
 
 /// What one friend's date became: the day keys follow.
@@ -60,6 +68,8 @@ pub(super) struct Written<'a> {
     pub dates: Vec<DateChange<'a>>,
     /// Whether `users` must list the user, must no longer, or stays as it is.
     pub listed: Option<bool>,
+    /// Jobs that begin, or begin anew; none as progress: a job that ends.
+    pub jobs: Vec<JobChange>,
 }
 
 impl<'a> Working<'a> {
@@ -69,45 +79,133 @@ impl<'a> Working<'a> {
             now: before.as_deref().map(lenient),
             touched: false,
         };
-        let version =
-            |stored: &Option<String>| Version { stored: stored.as_deref().and_then(Stamp::parse), touched: false };
         Working {
             plan,
             loaded,
             friends: loaded.friends.iter().map(friend).collect(),
-            versions: loaded.versions.iter().map(version).collect(),
+            versions: Versions::new(plan, loaded),
             profile: Vec::new(),
             profile_changes: 0,
             profile_updated_at: 0,
+            announces: false,
+            forgotten: None,
         }
     }
 
-    pub fn apply(&mut self, action: &Action, moment: Moment) -> Outcome {
+    pub fn apply(&mut self, action: &Action, moment: Moment, beyond: &mut Beyond<'_>) -> Outcome {
         match action {
-            Action::Add { friend, birthday } => {
-                if !self.newer(friend.as_str(), moment, false) {
+            Action::Add { friend, birthday, mutual } => {
+                if !self.versions.newer(friend.as_str(), moment, false) {
                     return Outcome::Outdated;
                 }
-                let slot = self.friend(friend);
-                let date = birthday.or(slot.now).unwrap_or_default();
-                slot.set(Some(date))
+                if *mutual {
+                    let (birthday, ask) = (self.own_birthday(), birthday.is_none());
+                    let mirror = |friend, order| Mirror::Add { friend, birthday, ask, order };
+                    self.tell(friend, moment, beyond, mirror);
+                }
+                self.add(friend, *birthday)
             }
-            Action::Remove { friend } => {
-                if !self.newer(friend.as_str(), moment, true) {
+            Action::Remove { friend, mutual } => {
+                if !self.versions.newer(friend.as_str(), moment, true) {
                     return Outcome::Outdated;
+                }
+                if *mutual {
+                    self.tell(friend, moment, beyond, |friend, order| Mirror::Remove { friend, order });
                 }
                 self.friend(friend).set(None)
             }
             Action::Update { friend, birthday } => self.update(friend, *birthday, moment),
             Action::Birthday { birthday } => {
-                if !self.newer(&version_field(BIRTHDAY_FIELD), moment, false) {
+                if !self.versions.newer(&version_field(BIRTHDAY_FIELD), moment, false) {
                     return Outcome::Outdated;
                 }
-                let text = birthday.to_string();
-                self.profile_set(BIRTHDAY_FIELD, (!text.is_empty()).then_some(text), moment)
+                self.announces = true;
+                // A date that is unknown is told like any other, and is not the same as one that was never told.
+                self.profile_set(BIRTHDAY_FIELD, Some(birthday.to_string()), moment)
             }
             Action::Profile { fields } => self.profile(fields, moment),
+            Action::Forget => {
+                *beyond.order = Order::after(moment.entry, moment.shard, *beyond.order);
+                self.forgotten = Some(*beyond.order);
+                self.versions.forget_all(*beyond.order);
+                Outcome::Applied
+            }
+            Action::Mirror(mirror) => self.mirror(mirror, moment, beyond),
         }
+    }
+
+    fn add(&mut self, friend: &UserId, birthday: Option<Birthday>) -> Outcome {
+        let slot = self.friend(friend);
+        let date = birthday.or(slot.now).unwrap_or_default();
+        slot.set(Some(date))
+    }
+
+    /// Tells the friend's shard of a change to both sides. Where the user was forgotten and not all friends have heard of it,
+    /// this one hears of that first.
+    fn tell(
+        &mut self,
+        friend: &UserId,
+        moment: Moment,
+        beyond: &mut Beyond<'_>,
+        mirror: impl FnOnce(UserId, Order) -> Mirror,
+    ) {
+        *beyond.order = Order::after(moment.entry, moment.shard, *beyond.order);
+        self.versions.set_order(friend, *beyond.order);
+        let me = &self.plan.user;
+        if let Some(order) = self.plan.forgotten {
+            let forget = Mirror::Forget { friend: me.clone(), order };
+            beyond.relays.push(Change::new(friend.clone(), Action::Mirror(forget)));
+        }
+        let mirror = Action::Mirror(mirror(me.clone(), *beyond.order));
+        beyond.relays.push(Change { version: moment.version, ..Change::new(friend.clone(), mirror) });
+    }
+
+    /// The other side of what happened in the friend's shard.
+    fn mirror(&mut self, mirror: &Mirror, moment: Moment, beyond: &mut Beyond<'_>) -> Outcome {
+        match mirror {
+            Mirror::Add { friend, birthday, ask, order } => {
+                *beyond.order = (*beyond.order).max(*order);
+                if let Some(order) = self.versions.forgotten_since(*order) {
+                    // It was on its way when the user was forgotten, and so is not among the friends who are told.
+                    let forget = Mirror::Forget { friend: self.plan.user.clone(), order };
+                    beyond.relays.push(Change::new(friend.clone(), Action::Mirror(forget)));
+                    return Outcome::Outdated;
+                }
+                if !self.versions.admits(friend, *order, moment, false) {
+                    return Outcome::Outdated;
+                }
+                if let Some(birthday) = self.own_birthday().filter(|_| *ask) {
+                    let answer = Mirror::Birthday { friend: self.plan.user.clone(), birthday };
+                    beyond.relays.push(Change::new(friend.clone(), Action::Mirror(answer)));
+                }
+                self.add(friend, *birthday)
+            }
+            Mirror::Remove { friend, order } => {
+                *beyond.order = (*beyond.order).max(*order);
+                if !self.versions.admits(friend, *order, moment, true) {
+                    return Outcome::Outdated;
+                }
+                self.friend(friend).set(None)
+            }
+            Mirror::Birthday { friend, birthday } => {
+                let slot = self.friend(friend);
+                if slot.now.is_none() { Outcome::NoSuchFriend } else { slot.set(Some(*birthday)) }
+            }
+            Mirror::Forget { friend, order } => {
+                *beyond.order = (*beyond.order).max(*order);
+                if !self.versions.forget(friend, *order) {
+                    return Outcome::Outdated;
+                }
+                self.friend(friend).set(None)
+            }
+        }
+    }
+
+    /// The user's own date, where one was told.
+    fn own_birthday(&self) -> Option<Birthday> {
+        let changed = self.profile.iter().find(|(name, _)| name == BIRTHDAY_FIELD).map(|(_, date)| date.as_deref());
+        let text = changed.unwrap_or(self.loaded.birthday.as_deref())?;
+        Some(lenient(text))
     }
 
     /// The position of a friendship that does not exist is not moved: an earlier `add` may still be on its way.
@@ -115,15 +213,17 @@ impl<'a> Working<'a> {
         if self.friend(friend).now.is_none() {
             return Outcome::NoSuchFriend;
         }
-        if !self.newer(friend.as_str(), moment, false) {
+        if !self.versions.newer(friend.as_str(), moment, false) {
             return Outcome::Outdated;
         }
         self.friend(friend).set(Some(birthday))
     }
 
     fn profile(&mut self, fields: &[(String, Option<String>)], moment: Moment) -> Outcome {
-        let newer: Vec<_> =
-            fields.iter().filter(|(name, value)| self.newer(&version_field(name), moment, value.is_none())).collect();
+        let newer = |(name, value): &&(String, Option<String>)| {
+            self.versions.newer(&version_field(name), moment, value.is_none())
+        };
+        let newer: Vec<_> = fields.iter().filter(newer).collect();
         if newer.is_empty() {
             return Outcome::Outdated;
         }
@@ -156,23 +256,11 @@ impl<'a> Working<'a> {
         &mut self.friends[at.expect("the plan names every friend of the batch")]
     }
 
-    /// Whether a change is newer than what is stored; if so its version is stored. Without a version it always is.
-    fn newer(&mut self, field: &str, moment: Moment, removes: bool) -> bool {
-        let Some(version) = moment.version else {
-            return true;
-        };
-        let at = self.plan.versions.iter().position(|planned| planned == field);
-        let slot = &mut self.versions[at.expect("the plan names every version of the batch")];
-        if slot.stored.is_some_and(|stored| stored.version >= version) {
-            return false;
-        }
-        slot.stored = Some(Stamp { version, removed_at: removes.then_some(moment.now) });
-        slot.touched = true;
-        true
-    }
-
     /// Appends the user's commands.
-    pub fn write(&self, keys: &ShardKeys, rules: &Rules, now: u64, ops: &mut Vec<Op>) -> Written<'a> {
+    pub fn write(&self, keys: &ShardKeys, rules: &Rules, at: Writing, ops: &mut Vec<Op>) -> Written<'a> {
+        if let Some(order) = self.forgotten {
+            return self.write_forgotten(keys, rules, (at, order), ops);
+        }
         let mut written = Written::default();
         self.write_birthdays(keys, ops, &mut written);
         self.write_profile(keys, ops, &mut written);
@@ -182,7 +270,7 @@ impl<'a> Working<'a> {
                 self.loaded.profile_version.is_some() || self.friends.iter().any(|friend| friend.before.is_some());
             written.listed = if emptied { Some(false) } else { (!known).then_some(true) };
         }
-        let versions_touched = self.write_versions(keys, rules, now, ops);
+        let versions_touched = self.versions.write(keys, rules, at.now, ops);
         if emptied && (versions_touched || !written.views.is_empty()) {
             // Nothing to expire is no error, and saves asking whether there is.
             ops.push(Op::ExpireAfter { key: keys.versions(&self.plan.user), after: rules.tombstone_retention });
@@ -190,7 +278,36 @@ impl<'a> Working<'a> {
             // They may be on their way out since the view was empty, whoever has filled it since.
             ops.push(Op::Persist { key: keys.versions(&self.plan.user) });
         }
+        if self.announces && self.friends_after().is_some_and(|friends| friends > 0) {
+            written.jobs.push((Job::Birthday { user: self.plan.user.clone() }, Some(Progress::begin())));
+        }
         written
+    }
+
+    /// The friends are put aside under another name, to be worked through by a job; all else of the user goes at once.
+    fn write_forgotten(
+        &self,
+        keys: &ShardKeys,
+        rules: &Rules,
+        (at, order): (Writing, Order),
+        ops: &mut Vec<Op>,
+    ) -> Written<'a> {
+        let user = &self.plan.user;
+        let (friends, has_profile) = self.loaded.extent.unwrap_or_default();
+        if friends > 0 {
+            ops.push(Op::Rename { key: keys.birthdays(user), to: keys.forgotten(user, at.commit) });
+        }
+        ops.push(Op::Delete { keys: vec![keys.profile(user), keys.versions(user)] });
+        self.versions.write(keys, rules, at.now, ops);
+        ops.push(Op::ExpireAfter { key: keys.versions(user), after: rules.tombstone_retention });
+        let announcement = (Job::Birthday { user: user.clone() }, None);
+        let begun = Progress::forgetting(order, at.letters_last);
+        let forgetting = (Job::Forget { user: user.clone(), commit: at.commit }, Some(begun));
+        let mut views = if friends > 0 { Views::BIRTHDAYS } else { Views::default() };
+        if has_profile {
+            views = views.with(Views::PROFILE);
+        }
+        Written { views, dates: Vec::new(), listed: Some(false), jobs: vec![announcement, forgetting] }
     }
 
     fn write_birthdays(&self, keys: &ShardKeys, ops: &mut Vec<Op>, written: &mut Written<'a>) {
@@ -243,38 +360,17 @@ impl<'a> Working<'a> {
         ops.push(Op::HashSet { key, fields: set });
     }
 
-    fn write_versions(&self, keys: &ShardKeys, rules: &Rules, now: u64, ops: &mut Vec<Op>) -> bool {
-        let touched = self.plan.versions.iter().zip(&self.versions).filter(|(_, slot)| slot.touched);
-        let set: Vec<_> =
-            touched.filter_map(|(field, slot)| slot.stored.map(|stamp| (field.clone(), stamp.text()))).collect();
-        let retention = rules.tombstone_retention.as_millis() as u64;
-        let old = |text: &str| {
-            Stamp::parse(text).and_then(|stamp| stamp.removed_at).is_some_and(|at| at.saturating_add(retention) < now)
-        };
-        let pruned: Vec<_> = self
-            .loaded
-            .sample
-            .iter()
-            .filter(|(field, text)| old(text) && !set.iter().any(|(kept, _)| kept == field))
-            .map(|(field, _)| field.clone())
-            .collect();
-        let key = keys.versions(&self.plan.user);
-        if !pruned.is_empty() {
-            ops.push(Op::HashDelete { key: key.clone(), fields: pruned });
-        }
-        let touched = !set.is_empty();
-        if touched {
-            ops.push(Op::HashSet { key, fields: set });
-        }
-        touched
-    }
-
     /// Friends and profile after the batch, where the number before it is known.
     fn extent_after(&self) -> Option<u64> {
-        let (count, has_profile) = self.loaded.extent?;
+        let (_, has_profile) = self.loaded.extent?;
+        Some(self.friends_after()? + u64::from(has_profile || self.profile_changes > 0))
+    }
+
+    fn friends_after(&self) -> Option<u64> {
+        let (count, _) = self.loaded.extent?;
         let before = self.friends.iter().filter(|friend| friend.before.is_some()).count() as u64;
         let after = self.friends.iter().filter(|friend| friend.now.is_some()).count() as u64;
-        Some(count.saturating_sub(before) + after + u64::from(has_profile || self.profile_changes > 0))
+        Some(count.saturating_sub(before) + after)
     }
 }
 
@@ -287,23 +383,7 @@ impl Friend<'_> {
     }
 }
 
-impl Stamp {
-    fn parse(text: &str) -> Option<Stamp> {
-        match text.split_once(':') {
-            None => Some(Stamp { version: text.parse().ok()?, removed_at: None }),
-            Some((version, at)) => Some(Stamp { version: version.parse().ok()?, removed_at: Some(at.parse().ok()?) }),
-        }
-    }
-
-    fn text(self) -> String {
-        match self.removed_at {
-            None => self.version.to_string(),
-            Some(at) => format!("{}:{at}", self.version),
-        }
-    }
-}
-
 /// A stored date that somebody else spoilt counts as unknown, and the next change of it mends it.
-fn lenient(text: &str) -> Birthday {
+pub(super) fn lenient(text: &str) -> Birthday {
     Birthday::parse(text).unwrap_or_default()
 }

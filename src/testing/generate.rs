@@ -18,6 +18,11 @@ pub struct Settings {
     pub today: Date,
     /// How many entries of a hundred are no changes.
     pub malformed_percent: f64,
+    /// How many of a hundred add or remove a friend on both sides. Users are friends of each other only in this way, and
+    /// nobody tells their dates but themselves.
+    pub mutual_percent: u32,
+    /// How many of a thousand forget a user.
+    pub forgets_per_thousand: u32,
 }
 
 /// An entry to append.
@@ -52,7 +57,15 @@ const EARLIER_MAX: usize = 64;
 
 impl Settings {
     pub fn new(users: u32, today: Date) -> Settings {
-        Settings { users, friends: 8, producers: 3, today, malformed_percent: 1.0 }
+        Settings {
+            users,
+            friends: 8,
+            producers: 3,
+            today,
+            malformed_percent: 1.0,
+            mutual_percent: 0,
+            forgets_per_thousand: 0,
+        }
     }
 }
 
@@ -71,8 +84,18 @@ impl Generator {
             let at = self.random.random_range(0..self.earlier.len());
             return self.earlier[at].clone();
         }
-        let mut text = self.change();
-        self.identify(&mut text);
+        let mut text = if self.settings.mutual_percent > 0 && self.percent(self.settings.mutual_percent) {
+            self.mutual()
+        } else {
+            let mut text = self.change();
+            self.identify(&mut text, true);
+            text
+        };
+        if self.settings.forgets_per_thousand > 0
+            && self.random.random_range(0..1000) < self.settings.forgets_per_thousand
+        {
+            text = vec![pair("type", "forget"), text.swap_remove(1)];
+        }
         let route: UserId = text[1].1.parse().expect("generated ids are good");
         let mut fields: Fields = text.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
         let spoilt = malformed.then(|| self.spoil(&mut fields));
@@ -123,9 +146,27 @@ impl Generator {
         fields
     }
 
+    /// A change to both sides. Writers of a friendship send versions always or never.
+    fn mutual(&mut self) -> Vec<(String, String)> {
+        let user = self.random.random_range(0..self.settings.users);
+        let friend = (user + self.random.random_range(1..self.settings.users)) % self.settings.users;
+        let kind = if self.percent(70) { "add" } else { "remove" };
+        let mut fields = vec![
+            pair("type", kind),
+            pair("user", format!("u{user}")),
+            pair("friend", format!("u{friend}")),
+            pair("mutual", "1"),
+        ];
+        if (user + friend).is_multiple_of(2) {
+            fields.push(pair("version", self.made.to_string()));
+        }
+        self.identify(&mut fields, false);
+        fields
+    }
+
     /// Version, event id, producer and time, each on some.
-    fn identify(&mut self, fields: &mut Vec<(String, String)>) {
-        if self.percent(30) {
+    fn identify(&mut self, fields: &mut Vec<(String, String)>, versions: bool) {
+        if versions && self.percent(30) {
             // Mostly newer than before, sometimes older.
             let behind = if self.percent(30) { self.random.random_range(0..60) } else { 0 };
             fields.push(pair("version", self.made.saturating_sub(behind).to_string()));
@@ -178,10 +219,23 @@ type Spoiler = (fn(&mut Fields), &'static str);
 
 /// One way each to be no change, and what the dead letter says of it, letter for letter: nothing here asks the decoder.
 /// `~` stands for 64 times x, `#` for the number of fields.
-const SPOILERS: [Spoiler; 25] = [
-    (|fields| set(fields, "type", "addd"), r#"type "addd": expected add, remove, update, birthday or profile"#),
-    (|fields| set(fields, "type", ""), r#"type "": expected add, remove, update, birthday or profile"#),
-    (|fields| set(fields, "type", "forget"), r#"type "forget": not applied by this version of heyday"#),
+const SPOILERS: [Spoiler; 26] = [
+    (|fields| set(fields, "type", "addd"), r#"type "addd": expected add, remove, update, birthday, profile or forget"#),
+    (|fields| set(fields, "type", ""), r#"type "": expected add, remove, update, birthday, profile or forget"#),
+    (
+        |fields| {
+            friendship(fields, "f1", "1990-05-01");
+            set(fields, "type", "mirror.add");
+        },
+        "order: missing",
+    ),
+    (
+        |fields| {
+            set(fields, "producer", "shard:3");
+            set(fields, "seq", "7");
+        },
+        r#"producer "shard:3": kept by heyday itself"#,
+    ),
     (|fields| set(fields, "type", "activity"), r#"type "activity": not applied by this version of heyday"#),
     (|fields| fields.retain(|(name, _)| name != "type"), "type: missing"),
     (|fields| fields.retain(|(name, _)| name != "user"), "user: missing"),

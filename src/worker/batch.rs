@@ -31,7 +31,7 @@ pub(super) async fn settle<S: Store>(
 ) -> Result<Settled, Interrupt> {
     let mut batch = Batch::new(owner, entries, unreadable);
     loop {
-        let plan = Plan::of(&batch.decoded, &session.state);
+        let plan = Plan::of(&batch.decoded, &session.state, session.beyond.jobs());
         let loaded = match session.link.load(&plan).await {
             Ok(loaded) => loaded,
             Err(error) => {
@@ -49,6 +49,8 @@ pub(super) async fn settle<S: Store>(
         match session.link.commit(&commit).await {
             Ok(Committed::Done { errors }) => {
                 session.state = commit.state;
+                let waits = owner.context.options.wait_replicas > 0;
+                session.beyond.committed(commit.state.last, commit.relays, &commit.jobs, waits);
                 committed(owner, &batch, &commit, started.elapsed(), &errors);
                 check_written(owner, &errors)?;
                 return Ok(if batch.cut { Settled::Behind } else { Settled::All });
@@ -81,7 +83,6 @@ impl Batch {
             None => {}
         }
         entries.truncate(fitting(&entries, owner.context.options.batch_bytes_max));
-        let cut = entries.len() < before;
         let limits = &owner.context.rules.limits;
         let decode = |entry: Entry| {
             if unreadable {
@@ -96,7 +97,9 @@ impl Batch {
                 false => Decoded::new(entry, limits).at(&owner.context.layout, owner.keys.shard),
             }
         };
-        Batch { decoded: entries.into_iter().map(decode).collect(), cut, set_aside: false }
+        let mut decoded: Vec<Decoded> = entries.into_iter().map(decode).collect();
+        decoded.truncate(bearable(&decoded, owner.context.options.batch_changes_max));
+        Batch { cut: decoded.len() < before, decoded, set_aside: false }
     }
 
     /// What a failed load or commit leads to: another try with the same or fewer entries, or the end of the link.
@@ -141,8 +144,23 @@ fn fitting(entries: &[Entry], bytes_max: usize) -> usize {
     entries.iter().take_while(fits).count().max(1)
 }
 
+/// How many, one at the least, change no more than so many views together. One that must stand alone does.
+fn bearable(decoded: &[Decoded], views_max: usize) -> usize {
+    let mut total = 0;
+    let bears = |(at, decoded): &(usize, &Decoded)| {
+        total += decoded.weight();
+        total <= views_max && (*at == 0 || !decoded.stands_alone())
+    };
+    let alone = decoded.first().is_some_and(Decoded::stands_alone);
+    if alone { 1 } else { decoded.iter().enumerate().take_while(bears).count().max(1) }
+}
+
 /// The generation is the fence; the last commit is the proof that what this owner remembers is what is stored.
-fn check_fence<S: Store>(session: &Session<S::Link>, owner: &Owner<S>, loaded: &Loaded) -> Result<(), Interrupt> {
+pub(super) fn check_fence<S: Store>(
+    session: &Session<S::Link>,
+    owner: &Owner<S>,
+    loaded: &Loaded,
+) -> Result<(), Interrupt> {
     // Every owner has a generation: nobody took the shard, its state is gone, as after FLUSHALL. Whoever takes it up
     // again first goes on.
     if loaded.generation == 0 {
@@ -168,8 +186,9 @@ fn check_fence<S: Store>(session: &Session<S::Link>, owner: &Owner<S>, loaded: &
 
 /// A log or dead letters that cannot be written to must not be passed over again: taking up again looks at every key of the
 /// shard and at the log's tip, and tells what is wrong.
-fn check_written<S: Store>(owner: &Owner<S>, errors: &[String]) -> Result<(), Interrupt> {
-    let keys = [&owner.keys.log, &owner.keys.dead_letters, &owner.keys.users, &owner.keys.state];
+pub(super) fn check_written<S: Store>(owner: &Owner<S>, errors: &[String]) -> Result<(), Interrupt> {
+    let keys = &owner.keys;
+    let keys = [&keys.log, &keys.dead_letters, &keys.users, &keys.state, &keys.outbox, &keys.fanout];
     match errors.iter().find(|error| keys.iter().any(|key| error.contains(key.as_str()))) {
         None => Ok(()),
         Some(error) => Err(Interrupt::Broken(store::Error {

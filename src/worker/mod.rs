@@ -5,7 +5,9 @@
 
 mod backoff;
 mod batch;
+mod jobs;
 mod maintenance;
+mod outbox;
 mod ownership;
 mod pace;
 mod session;
@@ -42,9 +44,15 @@ pub struct Options {
     pub shutdown_grace: Duration,
     pub backoff_min: Duration,
     pub backoff_max: Duration,
+    /// What goes to another shard goes once so many replicas have the commit it comes from.
+    pub wait_replicas: u32,
+    /// With so many entries for other shards waiting, a shard reads no further changes.
+    pub outbox_max: u64,
     /// Above this many deliveries an entry is tried alone; above [`DELIVERIES_FACTOR`] times as many it is set aside.
     pub deliveries_max: u64,
 }
+
+pub use jobs::STEP_MAX;
 
 /// See [`Options::deliveries_max`].
 pub const DELIVERIES_FACTOR: u64 = 4;
@@ -80,6 +88,8 @@ impl Default for Options {
             shutdown_grace: Duration::from_secs(10),
             backoff_min: Duration::from_millis(20),
             backoff_max: Duration::from_secs(2),
+            wait_replicas: 0,
+            outbox_max: 10_000,
             deliveries_max: 25,
         }
     }

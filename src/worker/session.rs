@@ -4,6 +4,7 @@ use tokio::time::{Duration, Instant};
 use tracing::warn;
 
 use super::batch::{Settled, settle};
+use super::jobs::Beyond;
 use super::pace::Pace;
 use super::shard::{Ended, Interrupt, Owner};
 use crate::error::Disposition;
@@ -18,6 +19,7 @@ pub(super) struct Session<L> {
     pub link: L,
     /// As of this owner's last commit.
     pub state: ShardState,
+    pub beyond: Beyond,
     leased_at: Instant,
     tended_at: Option<Instant>,
     /// Whether it was told that tending fails.
@@ -27,9 +29,9 @@ pub(super) struct Session<L> {
 }
 
 impl<L: ShardLink> Session<L> {
-    pub fn new(link: L, open: Presence, state: ShardState, leased_at: Instant) -> Session<L> {
+    pub fn new(link: L, open: Presence, (state, beyond): (ShardState, Beyond), leased_at: Instant) -> Session<L> {
         let pace = Pace::default();
-        Session { link, state, leased_at, tended_at: None, untended: false, pace, _open: open }
+        Session { link, state, beyond, leased_at, tended_at: None, untended: false, pace, _open: open }
     }
 
     /// Serves until something ends it. An error that leaves the link usable is waited out where it happened; what
@@ -46,6 +48,9 @@ impl<L: ShardLink> Session<L> {
         loop {
             self.pause_if_told(owner).await?;
             self.tend(owner).await?;
+            self.confirm(owner).await?;
+            self.step(owner).await?;
+            self.room(owner).await?;
             let entries = self.read_new(owner).await?;
             let settled = match entries.is_empty() {
                 // While idle, look at what is pending: a read that a lost reply swallowed, or a stalled predecessor's.
@@ -61,8 +66,7 @@ impl<L: ShardLink> Session<L> {
     /// Settles everything delivered before, to whomever, and not acknowledged.
     async fn drain<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>) -> Result<(), Interrupt> {
         loop {
-            stop_if_told(owner)?;
-            self.pause_if_told(owner).await?;
+            self.room(owner).await?;
             self.renew(owner).await?;
             let unreadable = owner.unreadable_after.take() == Some(self.state.last);
             let entries = self.read_pending(owner, if unreadable { Read::Head } else { Read::Pending }).await?;
@@ -106,7 +110,7 @@ impl<L: ShardLink> Session<L> {
     /// A shard that is given up drops the read on the way: what it may still deliver is pending for the next owner.
     async fn read_new<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>) -> Result<Vec<Entry>, Interrupt> {
         stop_if_told(owner)?;
-        let block = owner.context.options.block;
+        let block = if self.beyond.is_busy() { Duration::ZERO } else { owner.context.options.block };
         let count = self.batch_changes(owner);
         let read = tokio::select! {
             biased;
@@ -146,7 +150,7 @@ impl<L: ShardLink> Session<L> {
 
     /// While maintenance is on, nothing is read and nothing committed: the lease is kept, and what waits is told. Nothing is
     /// on its way to the node when this is called, so from here on the shard stands still.
-    async fn pause_if_told<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>) -> Result<(), Interrupt> {
+    pub(super) async fn pause_if_told<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>) -> Result<(), Interrupt> {
         if !owner.pause.is_on() {
             return Ok(());
         }
@@ -203,6 +207,7 @@ impl<L: ShardLink> Session<L> {
         }
         let backlog = self.link.backlog().await;
         if let Some(backlog) = self.tended(owner, backlog).await? {
+            self.beyond.outbox.counted(backlog.outbox);
             tell(owner, backlog);
         }
         Ok(())
@@ -215,7 +220,10 @@ impl<L: ShardLink> Session<L> {
         }
         self.tended_at = Some(Instant::now());
         match self.link.backlog().await {
-            Ok(backlog) => tell(owner, backlog),
+            Ok(backlog) => {
+                self.beyond.outbox.counted(backlog.outbox);
+                tell(owner, backlog);
+            }
             Err(error) if error.disposition.is_clean() => {}
             Err(error) => return Err(Interrupt::Broken(error)),
         }
@@ -251,6 +259,7 @@ fn tell<S: Store>(owner: &Owner<S>, backlog: Backlog) {
         changes: backlog.unread + backlog.pending,
         oldest: Duration::from_millis(backlog.oldest_milliseconds.unwrap_or(0)),
         dead_letters: backlog.dead_letters,
+        outbox: backlog.outbox,
     });
 }
 

@@ -8,6 +8,7 @@ use tracing::{debug, error, info, warn};
 
 use super::Context;
 use super::backoff::Backoff;
+use super::jobs::Beyond;
 use super::maintenance::Pause;
 use super::session::Session;
 use super::trouble::Trouble;
@@ -148,7 +149,8 @@ impl<S: Store> Owner<S> {
             self.context.metrics.taken_over(cause.name());
             debug!(shard = self.keys.shard.0, cause = cause.name(), "shard taken");
         }
-        Ok(Session::new(link, presence, state, taken_at))
+        let beyond = Beyond::open(&mut link, self, &state).await?;
+        Ok(Session::new(link, presence, (state, beyond), taken_at))
     }
 
     pub fn stopping(&self) -> bool {

@@ -1,5 +1,6 @@
 //! Tests against a real cluster.
 
+mod across;
 mod check;
 mod client;
 mod guarantees;

@@ -19,7 +19,7 @@ const SHARD: Shard = Shard(0);
 
 /// A change that can be told from all others by its field `friend`.
 fn numbered(user: &UserId, number: usize) -> Change {
-    Change::new(user.clone(), Action::Remove { friend: format!("f{number}").parse().unwrap() })
+    Change::new(user.clone(), Action::Remove { friend: format!("f{number}").parse().unwrap(), mutual: false })
 }
 
 fn produced(user: &UserId, sequence: usize) -> Change {
@@ -82,7 +82,7 @@ async fn what_no_worker_would_apply_is_refused_before_it_is_sent() {
     let ground = Ground::new(&shared_cluster().await, 1).await;
     let writer = ground.hub.writer(Options::default());
     let user = ground.user(SHARD, 0);
-    let own = Change::new(user.clone(), Action::Remove { friend: user.clone() });
+    let own = Change::new(user.clone(), Action::Remove { friend: user.clone(), mutual: false });
     for (refused, expected) in [
         (writer.append(&own).await, format!("friend {:?}: the same as user", user.as_str())),
         (

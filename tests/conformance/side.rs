@@ -7,7 +7,7 @@ use heyday::change::Fields;
 use heyday::key::{Key, ShardKeys};
 use heyday::lease::WorkerId;
 use heyday::oracle::Content;
-use heyday::reduce::{Commit, Decoded, Entry, Plan, Rules, ShardState, reduce};
+use heyday::reduce::{Commit, Decoded, Entry, Jobs, Plan, Rules, ShardState, reduce};
 use heyday::store::{Committed, Error, Read, ShardLink, Store, Taken};
 
 use super::SHARD;
@@ -208,7 +208,7 @@ impl<G: Ground> Side<G> {
         }
         let limits = &self.rules.limits;
         let batch: Vec<Decoded> = player.batch.iter().map(|entry| Decoded::new(entry.clone(), limits)).collect();
-        let plan = Plan::of(&batch, &player.state);
+        let plan = Plan::of(&batch, &player.state, &Jobs::default());
         let loaded = player.link.load(&plan).await;
         answer(loaded.map(|loaded| {
             player.prepared = Some(reduce(&self.rules, &self.keys, &player.state, &batch, (&plan, &loaded)));

@@ -3,6 +3,7 @@
 //!
 //! `HEYDAY_SEED=17 cargo nextest run simulation` lives one of them, `make simulation SEEDS=10000` lives more of them.
 
+mod beyond;
 mod maintenance;
 mod shard;
 mod silent;

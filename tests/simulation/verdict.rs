@@ -160,7 +160,7 @@ fn log(verdict: &mut Verdict, shard: Shard, model: &Model, history: &History) {
 }
 
 /// Ids of the entries that became dead letters because their bodies were gone.
-fn trimmed(contents: &Contents, model: &Model, shard: Shard) -> BTreeSet<String> {
+pub fn trimmed(contents: &Contents, model: &Model, shard: Shard) -> BTreeSet<String> {
     let key = model.keys().shard(model.layout(), shard).dead_letters;
     let Some(Content::Stream(letters)) = contents.get(key.as_str()) else {
         return BTreeSet::new();

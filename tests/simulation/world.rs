@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Interval, interval};
 
+use super::beyond;
 use super::verdict::{self, Verdict};
 
 /// 2026-11-29T10:00:00Z, and fifteen seconds before the midnight after it.
@@ -174,7 +175,13 @@ impl World {
         let begin = if random.random_bool(0.5) { MORNING } else { MIDNIGHT };
         let layout = Layout::new([1, 2, 4][random.random_range(0..3)]).expect("a power of two");
         let keys = Keys::new(["", "sim:"][random.random_range(0..2)]).expect("a good prefix");
-        let settings = Settings { malformed_percent: 2.0, ..Settings::new(12, rules.calendar.today(begin)) };
+        let mutual = random.random_bool(0.7);
+        let settings = Settings {
+            malformed_percent: 2.0,
+            mutual_percent: if mutual { 25 } else { 0 },
+            forgets_per_thousand: if mutual { random.random_range(0..20) } else { 0 },
+            ..Settings::new(12, rules.calendar.today(begin))
+        };
         let options = Options {
             batch_changes_max: random.random_range(1..24),
             block: Duration::from_millis(random.random_range(100..2000)),
@@ -183,6 +190,8 @@ impl World {
             retention: Duration::from_secs(random.random_range(0..20)),
             trim_interval: Duration::from_secs(2),
             backoff_max: Duration::from_millis(500),
+            wait_replicas: random.random_range(0..2),
+            outbox_max: if life.faults.refused > 0 { [2, 10_000][random.random_range(0..2)] } else { 10_000 },
             ..Options::default()
         };
         let workers = (0..random.random_range(2..4)).map(|place| Worker::Dead { steps: 10 * place }).collect();
@@ -201,6 +210,8 @@ impl World {
 
     async fn live(mut self, life: Life) -> Verdict {
         let window_first = self.window();
+        // What goes to another shard before a replica has it is told of a commit that may never have been.
+        let sure = self.options.wait_replicas > 0 || life.faults.failover == 0;
         self.model.set_faults(life.faults);
         for step in 0..STEPS {
             self.steps.tick().await;
@@ -225,6 +236,9 @@ impl World {
         let window = Window { last: window_first.last, ..self.window() };
         let mut verdict = verdict::judge(&self.model, &self.rules, window);
         verdict.look_within(&self.model, &self.windows.all);
+        if sure {
+            beyond::judge(&mut verdict, &self.model, &self.rules);
+        }
         verdict
     }
 
@@ -330,7 +344,8 @@ impl World {
     /// Whether every entry came to be settled in time.
     async fn settle(&mut self) -> bool {
         for _ in 0..STEPS_TO_SETTLE_MAX {
-            if self.model.layout().shards().all(|shard| self.model.unsettled(shard).is_empty()) {
+            let done = |shard| self.model.unsettled(shard).is_empty() && !self.model.is_unfinished(shard);
+            if self.model.layout().shards().all(done) {
                 return true;
             }
             self.steps.tick().await;

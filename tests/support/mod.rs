@@ -1,5 +1,6 @@
 //! What the tests share: clusters, prefixes that keep tests apart, and waiting for a condition.
 
+pub mod beyond;
 pub mod cluster;
 pub mod process;
 pub mod proxy;

@@ -115,9 +115,9 @@ impl Changes {
         let user = id("user", self.users.sample(&mut self.random) as u64);
         let friend = id("friend", self.random.random_range(0..u64::from(FRIENDS)));
         let action = match self.random.random_range(0..100) {
-            0..60 => Action::Add { friend, birthday: Some(self.birthday()) },
+            0..60 => Action::Add { friend, birthday: Some(self.birthday()), mutual: false },
             60..75 => Action::Update { friend, birthday: self.birthday() },
-            75..85 => Action::Remove { friend },
+            75..85 => Action::Remove { friend, mutual: false },
             85..95 => Action::Profile { fields: vec![self.field()] },
             _ => Action::Birthday { birthday: self.birthday() },
         };

@@ -34,7 +34,7 @@ impl Suspect {
                     // Nobody can have such a friend.
                     None => command(&["ECHO", ""]),
                 };
-                vec![stored, score]
+                vec![stored, score, command(&["HKEYS", keys.fanout.as_str()])]
             }
             Suspect::Listing { user } => {
                 let score = command(&["ZSCORE", keys.users.as_str(), user]);
@@ -52,6 +52,9 @@ impl Suspect {
         match self {
             Suspect::Member { date, member } => {
                 let day = ground.days.iter().find(|day| day.date == *date)?;
+                if replies.get(2).is_some_and(|jobs| is_being_forgotten(jobs, member)) {
+                    return None;
+                }
                 match day.judge(member, stored(member, replies)?.as_deref(), text(&replies[1])?.as_deref(), now) {
                     Standing::Wrong(violation) => Some(violation),
                     Standing::Right | Standing::NotRolled => None,
@@ -60,6 +63,16 @@ impl Suspect {
             Suspect::Listing { user } => listing(replies)?.judge(&ground.keys, user),
         }
     }
+}
+
+/// Whether a job is taking what is left of the member's user off the days.
+fn is_being_forgotten(jobs: &Reply, member: &str) -> bool {
+    let user = member.split(':').next().unwrap_or_default().as_bytes();
+    let of_user = |job: &Reply| {
+        let rest = job.as_bytes().ok().and_then(|job| job.strip_prefix(user));
+        rest.is_some_and(|rest| rest.starts_with(b":"))
+    };
+    jobs.as_array().is_ok_and(|jobs| jobs.iter().any(of_user))
 }
 
 /// The two ids of a day's member; none where it is no such thing.

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
--- KEYS  1 changes  2 state  3 dead letters
+-- KEYS  1 changes  2 state  3 dead letters  4 outbox
 -- ARGV  1 group
--- Answers {unread, pending, age of the oldest entry after the applied position (ms) or false, dead letters}.
+-- Answers {unread, pending, age of the oldest entry after the applied position (ms) or false, dead letters, outbox}.
 
 -- Where Redis cannot tell how many entries are unread, as many are counted; of more, all the stream holds pass for unread.
 local COUNTED_MAX = 100
@@ -44,4 +44,4 @@ if #after(delivered, 1) > 0 then
     end
     unread = math.max(lag, 1)
 end
-return {unread, pending, oldest, redis.call('XLEN', KEYS[3])}
+return {unread, pending, oldest, redis.call('XLEN', KEYS[3]), redis.call('XLEN', KEYS[4])}

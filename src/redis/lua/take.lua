@@ -1,11 +1,12 @@
 #!lua
--- KEYS  1 lease  2 state  3 changes  4 log  5 users  6 producers  7 dead letters
+-- KEYS  1 lease  2 state  3 changes  4 log  5 users  6 producers  7 dead letters  8 outbox  9 fanout
 -- ARGV  1 worker  2 time to live of the lease (ms)  3 group
--- Answers {'held', worker}, {'foreign', what is wrong} or {'mine', cause, generation, last, applied, entries, dead, skipped}.
+-- Answers {'held', worker}, {'foreign', what is wrong} or {'mine', cause, generation, last, applied, entries, dead, skipped,
+-- order}.
 -- The cause is why the lease was free: first, released, expired or same, as `store::Cause` has them.
 -- Everything is looked at before anything is written, since a script is not rolled back.
 
-local KINDS = {'string', 'hash', 'stream', 'stream', 'zset', 'hash', 'stream'}
+local KINDS = {'string', 'hash', 'stream', 'stream', 'zset', 'hash', 'stream', 'stream', 'hash'}
 -- Numbers are doubles here, exact up to this one; milliseconds reach it in the year 287396.
 local EXACT_MAX = 9007199254740991
 
@@ -45,8 +46,8 @@ for at = 2, #KEYS do
     end
 end
 
--- A generation is above every earlier one and above the log's tip, so that no commit id is ever issued twice, whatever a
--- failover or a clock has taken back.
+-- A generation is above every earlier one and above the tips of log and outbox, so that no commit id is ever issued twice,
+-- whatever a failover or a clock has taken back.
 local stored = tonumber(redis.call('HGET', KEYS[2], 'generation') or '0')
 if not stored then
     return {'foreign', KEYS[2] .. ': generation is not a number'}
@@ -54,11 +55,13 @@ end
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local generation = math.max(now, stored + 1)
-if redis.call('EXISTS', KEYS[4]) == 1 then
-    generation = math.max(generation, last_generated(KEYS[4]) + 1)
+for _, stream in ipairs({KEYS[4], KEYS[8]}) do
+    if redis.call('EXISTS', stream) == 1 then
+        generation = math.max(generation, last_generated(stream) + 1)
+    end
 end
 if generation > EXACT_MAX then
-    return {'foreign', KEYS[2] .. ' or ' .. KEYS[4] .. ': generation beyond ' .. string.format('%.0f', EXACT_MAX)}
+    return {'foreign', KEYS[2] .. ', ' .. KEYS[4] .. ' or ' .. KEYS[8] .. ': generation beyond ' .. string.format('%.0f', EXACT_MAX)}
 end
 
 local former = redis.call('HGET', KEYS[2], 'owner')
@@ -101,4 +104,5 @@ if cause ~= 'same' then
     redis.call('HSET', KEYS[2], 'owned_at', string.format('%.0f', now))
     redis.call('HDEL', KEYS[2], 'released_at')
 end
-return {'mine', cause, unpack(redis.call('HMGET', KEYS[2], 'generation', 'last', 'applied', 'entries', 'dead', 'skipped'))}
+return {'mine', cause, unpack(redis.call('HMGET', KEYS[2], 'generation', 'last', 'applied', 'entries', 'dead', 'skipped',
+    'order'))}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::change::UserId;
 use crate::key::{CONSUMER, GROUP, Key, ShardKeys};
-use crate::position::EntryId;
+use crate::position::{EntryId, Order};
 use crate::redis::{Command, Pipeline};
 use crate::reduce::{Commit, Op, PRUNE_SAMPLE, Plan, UserPlan};
 
@@ -62,8 +62,11 @@ pub(super) fn load(pipeline: &mut Pipeline, keys: &ShardKeys, plan: &Plan) {
     pipeline.command("HMGET").arg(keys.state.as_bytes()).arg("generation").arg("last");
     pipeline.command("XPENDING").arg(keys.changes.as_bytes()).arg(GROUP);
     pipeline.command("TIME");
-    for (command, key) in written(keys) {
+    for (command, key) in written(keys, plan) {
         pipeline.command(command).arg(key.as_bytes());
+    }
+    if plan.letters {
+        pipeline.command("XREVRANGE").arg(keys.dead_letters.as_bytes()).arg("+").arg("-").arg("COUNT").arg("1");
     }
     for user in &plan.users {
         load_user(pipeline, keys, user);
@@ -83,8 +86,10 @@ pub(super) fn load(pipeline: &mut Pipeline, keys: &ShardKeys, plan: &Plan) {
 
 /// Keys that a commit writes and never reads, each with a cheap read that shows whether it is of the right type: a command
 /// that fails inside EXEC would leave the rest of the commit standing.
-pub(super) fn written(keys: &ShardKeys) -> [(&'static str, &Key); 3] {
-    [("XLEN", &keys.log), ("XLEN", &keys.dead_letters), ("ZCARD", &keys.users)]
+pub(super) fn written<'a>(keys: &'a ShardKeys, plan: &Plan) -> impl Iterator<Item = (&'static str, &'a Key)> {
+    let always = [("XLEN", &keys.log), ("XLEN", &keys.dead_letters), ("ZCARD", &keys.users)];
+    let beyond = [("XLEN", &keys.outbox), ("HLEN", &keys.fanout)];
+    always.into_iter().chain(beyond.into_iter().filter(|_| plan.outbox))
 }
 
 fn load_user(pipeline: &mut Pipeline, keys: &ShardKeys, plan: &UserPlan) {
@@ -98,6 +103,9 @@ fn load_user(pipeline: &mut Pipeline, keys: &ShardKeys, plan: &UserPlan) {
     }
     if plan.profile {
         pipeline.command("HGET").arg_parts(&keys.profile_parts(user)).arg("version");
+    }
+    if plan.birthday {
+        pipeline.command("HGET").arg_parts(&keys.profile_parts(user)).arg("birthday");
     }
     if plan.extent {
         pipeline.command("HLEN").arg_parts(&keys.birthdays_parts(user));
@@ -142,6 +150,9 @@ pub(super) fn commit(pipeline: &mut Pipeline, keys: &ShardKeys, commit: &Commit)
     command.arg("entries").arg_u64(state.counts.entries);
     command.arg("dead").arg_u64(state.counts.dead);
     command.arg("skipped").arg_u64(state.counts.skipped);
+    if state.order != Order::default() {
+        command.arg("order").arg(state.order.to_string());
+    }
     drop(command);
     let mut command = pipeline.command("EVAL");
     command.arg(PUBLISH).arg("1").arg(keys.state.as_bytes()).arg(keys.push.as_bytes()).arg(&payload);
@@ -179,6 +190,23 @@ fn write(pipeline: &mut Pipeline, op: &Op) {
         Op::Remember { key, ttl } => {
             pipeline.command("SET").arg(key.as_bytes()).arg(SEEN).arg("PX").arg_u64(milliseconds(ttl).max(1));
         }
+        Op::Rename { key, to } => {
+            pipeline.command("RENAME").arg(key.as_bytes()).arg(to.as_bytes());
+        }
+        Op::Delete { keys } => {
+            pipeline.command("DEL").args(keys.iter().map(|key| key.as_bytes()));
+        }
+        Op::Enqueue { key, id, fields } => {
+            let mut command = pipeline.command("XADD");
+            command.arg(key.as_bytes()).arg_position(id.milliseconds, id.sequence).arg_pairs(fields);
+        }
+        Op::StreamDelete { key, ids } => {
+            let mut command = pipeline.command("XDEL");
+            command.arg(key.as_bytes());
+            for id in ids {
+                command.arg_position(id.milliseconds, id.sequence);
+            }
+        }
         Op::Append { key, length_max, fields } => {
             let mut command = pipeline.command("XADD");
             command.arg(key.as_bytes()).arg("MAXLEN").arg("~").arg_u64(*length_max).arg("*");
@@ -204,7 +232,10 @@ pub(super) fn describe(keys: &ShardKeys, commit: &Commit, mut at: usize) -> Stri
         Some(Op::ExpireAfter { key, .. }) => format!("PEXPIRE {key}"),
         Some(Op::Persist { key }) => format!("PERSIST {key}"),
         Some(Op::Remember { key, .. }) => format!("SET {key}"),
-        Some(Op::Append { key, .. }) => format!("XADD {key}"),
+        Some(Op::Append { key, .. } | Op::Enqueue { key, .. }) => format!("XADD {key}"),
+        Some(Op::Rename { key, .. }) => format!("RENAME {key}"),
+        Some(Op::Delete { keys }) => format!("DEL {}", keys.first().map_or("", |key| key.as_str())),
+        Some(Op::StreamDelete { key, .. }) => format!("XDEL {key}"),
         None => match at - commit.ops.len() {
             0 => format!("XADD {}", keys.log),
             1 => format!("HSET {}", keys.state),

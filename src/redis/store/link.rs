@@ -9,18 +9,20 @@ use super::{commit, encode, failure, load, read, take};
 use crate::key::{GROUP, Key, ShardKeys};
 use crate::lease::WorkerId;
 use crate::redis::{Error, Link, Pipeline, Reply, Topology};
-use crate::reduce::{Commit, Entry, Loaded, Plan};
-use crate::store::{self, Backlog, Committed, Read, ShardLink, Taken};
+use crate::reduce::{Commit, Entry, Job, Loaded, Plan, Progress, Survey};
+use crate::store::{self, Backlog, Committed, Read, ShardLink, Taken, Unfinished};
 
 /// A shard's connection to the node that owned its slot when it was made.
 #[derive(Debug)]
 pub struct RedisLink {
     topology: Arc<Topology>,
-    keys: ShardKeys,
+    pub(super) keys: ShardKeys,
     link: Link,
     /// Kept for its memory.
-    pipeline: Pipeline,
+    pub(super) pipeline: Pipeline,
     watch: Watch,
+    /// The run id of the server process, once it was asked for.
+    pub(super) run: Option<String>,
 }
 
 /// What Redis knows of this connection's interest in the state.
@@ -35,15 +37,15 @@ enum Watch {
 
 impl RedisLink {
     pub(super) fn new(topology: Arc<Topology>, keys: ShardKeys, link: Link) -> RedisLink {
-        RedisLink { topology, keys, link, pipeline: Pipeline::new(), watch: Watch::None }
+        RedisLink { topology, keys, link, pipeline: Pipeline::new(), watch: Watch::None, run: None }
     }
 
-    fn reply_timeout(&self) -> Duration {
+    pub(super) fn reply_timeout(&self) -> Duration {
         self.topology.options().reply_timeout
     }
 
     /// Sends what the pipeline holds.
-    async fn request(&mut self, asked: &str, deadline: Duration) -> Result<Vec<Reply>, store::Error> {
+    pub(super) async fn request(&mut self, asked: &str, deadline: Duration) -> Result<Vec<Reply>, store::Error> {
         let sent = self.link.request(&self.pipeline, deadline).await;
         self.pipeline.clear();
         sent.map_err(|error| self.failed(asked, &error))
@@ -94,7 +96,7 @@ impl RedisLink {
     }
 
     /// After an answer that leaves open what happened, nothing more is said on this link.
-    fn failed(&mut self, asked: impl Display, error: &Error) -> store::Error {
+    pub(super) fn failed(&mut self, asked: impl Display, error: &Error) -> store::Error {
         if !error.disposition().is_clean() {
             self.link.close();
         }
@@ -105,8 +107,9 @@ impl RedisLink {
 
 impl ShardLink for RedisLink {
     async fn take(&mut self, worker: &WorkerId, ttl: Duration) -> Result<Taken, store::Error> {
-        let ShardKeys { lease, state, changes, log, users, producers, dead_letters, .. } = self.keys.clone();
-        let keys = [&lease, &state, &changes, &log, &users, &producers, &dead_letters];
+        let ShardKeys { lease, state, changes, log, users, producers, dead_letters, outbox, fanout, .. } =
+            self.keys.clone();
+        let keys = [&lease, &state, &changes, &log, &users, &producers, &dead_letters, &outbox, &fanout];
         let reply = self.run("take", &TAKE, &keys, &[worker.as_str(), &milliseconds(ttl), GROUP]).await?;
         match take::taken(reply) {
             Ok(Ok(taken)) => Ok(taken),
@@ -175,9 +178,24 @@ impl ShardLink for RedisLink {
         reply.as_u64().map_err(|error| self.failed("trim", &error))
     }
 
+    async fn unfinished(&mut self, jobs_max: usize) -> Result<Unfinished, store::Error> {
+        self.ask_unfinished(jobs_max).await
+    }
+
+    async fn survey(&mut self, job: &Job, progress: &Progress, count: usize) -> Result<Survey, store::Error> {
+        self.survey_job(job, progress, count).await
+    }
+
+    async fn replicated(&mut self, replicas: u32, wait: Duration) -> Result<bool, store::Error> {
+        self.pipeline.command("WAIT").arg_u64(replicas.into()).arg_u64(wait.as_millis().max(1) as u64);
+        let reply = self.request("wait", wait + self.reply_timeout()).await?.pop().unwrap_or(Reply::Null);
+        let reached = reply.as_u64().map_err(|error| self.failed("wait", &error))?;
+        Ok(reached >= u64::from(replicas))
+    }
+
     async fn backlog(&mut self) -> Result<Backlog, store::Error> {
-        let ShardKeys { changes, state, dead_letters, .. } = self.keys.clone();
-        let reply = self.run("backlog", &BACKLOG, &[&changes, &state, &dead_letters], &[GROUP]).await?;
+        let ShardKeys { changes, state, dead_letters, outbox, .. } = self.keys.clone();
+        let reply = self.run("backlog", &BACKLOG, &[&changes, &state, &dead_letters, &outbox], &[GROUP]).await?;
         read::backlog(&reply).map_err(|error| self.failed("backlog", &error))
     }
 }

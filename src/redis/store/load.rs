@@ -4,7 +4,7 @@ use super::encode::written;
 use super::read::position;
 use crate::error::{Disposition, ServerCode};
 use crate::key::{Key, ShardKeys};
-use crate::position::CommitId;
+use crate::position::{CommitId, EntryId};
 use crate::redis::{Error, Reply};
 use crate::reduce::{Loaded, Plan, UserLoaded, UserPlan};
 
@@ -24,9 +24,13 @@ pub(super) fn loaded(keys: &ShardKeys, plan: &Plan, replies: Vec<Reply>) -> Answ
     let (generation, last) = answers.shard("HMGET", &keys.state, state)?;
     let pending_first = answers.shard("XPENDING", &keys.changes, pending_first)?;
     let milliseconds = answers.take(|| "TIME".to_owned(), |reply| time(&reply))?;
-    for (command, key) in written(keys) {
+    for (command, key) in written(keys, plan) {
         answers.shard(command, key, unspoilt)?;
     }
+    let letters_last = match plan.letters {
+        true => answers.shard("XREVRANGE", &keys.dead_letters, newest)?,
+        false => EntryId::ZERO,
+    };
     let users = plan.users.iter().map(|user| answers.user(keys, user)).collect::<Answer<_>>()?;
     let mut events = Vec::new();
     if !plan.events.is_empty() {
@@ -38,7 +42,17 @@ pub(super) fn loaded(keys: &ShardKeys, plan: &Plan, replies: Vec<Reply>) -> Answ
         producers = answers.shard("HMGET", &keys.producers, texts)?;
         producers_sample = answers.shard("HRANDFIELD", &keys.producers, |reply| pairs(&reply))?;
     }
-    Ok(Loaded { milliseconds, generation, last, pending_first, users, events, producers, producers_sample })
+    Ok(Loaded {
+        milliseconds,
+        generation,
+        last,
+        pending_first,
+        users,
+        events,
+        producers,
+        producers_sample,
+        letters_last,
+    })
 }
 
 struct Answers {
@@ -72,6 +86,9 @@ impl Answers {
         }
         if plan.profile {
             loaded.profile_version = self.take(|| format!("HGET {}", keys.profile(user)), |reply| text(&reply))?;
+        }
+        if plan.birthday {
+            loaded.birthday = self.take(|| format!("HGET {}", keys.profile(user)), |reply| text(&reply))?;
         }
         if plan.extent {
             let friends = self.take(|| format!("HLEN {}", keys.birthdays(user)), |reply| reply.as_u64())?;
@@ -107,11 +124,19 @@ fn state(reply: Reply) -> Result<(u64, CommitId), Error> {
 }
 
 /// The least id in the summary that XPENDING gives; none where nothing is pending.
-fn pending_first(reply: Reply) -> Result<Option<crate::position::EntryId>, Error> {
+fn pending_first(reply: Reply) -> Result<Option<EntryId>, Error> {
     match reply.as_array()? {
         [_, first, ..] if first.is_null() => Ok(None),
         [_, first, ..] => position(first).map(Some),
         _ => Err(Error::protocol("a summary of pending entries", "less")),
+    }
+}
+
+/// The id of the one entry, where there is one.
+fn newest(reply: Reply) -> Result<EntryId, Error> {
+    match reply.as_array()?.first() {
+        Some(entry) => entry.as_array()?.first().map_or_else(|| Err(Error::protocol("an entry", "less")), position),
+        None => Ok(EntryId::ZERO),
     }
 }
 

@@ -8,8 +8,10 @@ mod leases;
 mod link;
 mod load;
 mod nodes;
+mod outbox;
 mod read;
 mod scripts;
+mod survey;
 mod take;
 
 use std::collections::BTreeMap;
@@ -19,8 +21,9 @@ use std::time::Duration;
 use super::{ConnectOptions, Error, Link, Node, Pipeline, Reply, Topology, maintenance};
 use crate::key::{Key, Keys, ShardKeys};
 use crate::lease::WorkerId;
+use crate::position::EntryId;
 use crate::shard::{Layout, Shard};
-use crate::store::{self, Store};
+use crate::store::{self, Relay, Store};
 use nodes::NodeLinks;
 use scripts::{By, HEARTBEAT, LOOK, RELEASE, SHORTEN, Script};
 
@@ -38,11 +41,14 @@ struct Shared {
     keys: Keys,
     layout: Layout,
     links: NodeLinks,
+    /// For what goes from shard to shard.
+    relays: NodeLinks,
 }
 
 impl RedisStore {
     pub fn new(topology: Arc<Topology>, keys: Keys, layout: Layout) -> RedisStore {
-        RedisStore { shared: Arc::new(Shared { topology, keys, layout, links: NodeLinks::default() }) }
+        let (links, relays) = (NodeLinks::default(), NodeLinks::default());
+        RedisStore { shared: Arc::new(Shared { topology, keys, layout, links, relays }) }
     }
 
     pub fn topology(&self) -> &Arc<Topology> {
@@ -177,5 +183,17 @@ impl Store for RedisStore {
         let keys = self.shard_keys(shard);
         let answer = self.run("release", &RELEASE, &[&keys.lease, &keys.state], &[worker.as_str()]).await?;
         answer.read(|reply| Ok(reply.as_i64()? == 1))
+    }
+
+    async fn outbox(&self, shard: Shard, after: EntryId, count: usize) -> Result<Vec<Relay>, store::Error> {
+        self.read_outbox(shard, after, count).await
+    }
+
+    async fn relay(&self, source: Shard, target: Shard, relays: &[Relay], replicas: u32) -> Result<(), store::Error> {
+        self.append_relays(source, target, relays, replicas).await
+    }
+
+    async fn relayed(&self, shard: Shard, ids: &[EntryId]) -> Result<(), store::Error> {
+        self.delete_relayed(shard, ids).await
     }
 }

@@ -59,14 +59,15 @@ pub(super) fn count_deliveries(entries: &mut [Entry], pending: Vec<Pending>) {
 
 /// What `backlog.lua` answers.
 pub(super) fn backlog(reply: &Reply) -> Result<Backlog, Error> {
-    let [unread, pending, oldest, dead_letters] = reply.as_array()? else {
-        return Err(Error::protocol("four numbers", "another number of values"));
+    let [unread, pending, oldest, dead_letters, outbox] = reply.as_array()? else {
+        return Err(Error::protocol("five numbers", "another number of values"));
     };
     Ok(Backlog {
         unread: unread.as_u64()?,
         pending: pending.as_u64()?,
         oldest_milliseconds: if oldest.is_null() { None } else { Some(oldest.as_u64()?) },
         dead_letters: dead_letters.as_u64()?,
+        outbox: outbox.as_u64()?,
     })
 }
 
@@ -75,7 +76,7 @@ pub(super) fn position(reply: &Reply) -> Result<EntryId, Error> {
     text.parse().map_err(|_| Error::protocol("an entry id", format!("{text:?}")))
 }
 
-fn entry(reply: Reply) -> Result<Entry, Error> {
+pub(super) fn entry(reply: Reply) -> Result<Entry, Error> {
     let [id, body]: [Reply; 2] = reply
         .into_array()?
         .try_into()

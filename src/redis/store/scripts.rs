@@ -13,6 +13,7 @@ pub(super) static SHORTEN: Script = Script::new(include_str!("../lua/shorten.lua
 pub(super) static HEARTBEAT: Script = Script::new(include_str!("../lua/heartbeat.lua"));
 pub(super) static LOOK: Script = Script::new(include_str!("../lua/maintenance_look.lua"));
 pub(super) static BACKLOG: Script = Script::new(include_str!("../lua/backlog.lua"));
+pub(super) static RELAY: Script = Script::new(include_str!("../lua/relay.lua"));
 pub(super) static TRIM: Script = Script::new(include_str!("../lua/trim.lua"));
 
 /// A script and the name under which Redis caches it.
@@ -34,7 +35,7 @@ impl Script {
         Script { body, digest: OnceLock::new() }
     }
 
-    pub fn write(&self, pipeline: &mut Pipeline, by: By, keys: &[&Key], arguments: &[&str]) {
+    pub fn write(&self, pipeline: &mut Pipeline, by: By, keys: &[&Key], arguments: &[impl AsRef<[u8]>]) {
         let mut command = match by {
             By::Name => {
                 let digest = self.digest.get_or_init(|| sha1_smol::Sha1::from(self.body).hexdigest());

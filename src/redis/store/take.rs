@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
-use crate::position::{CommitId, EntryId};
+use crate::position::{CommitId, EntryId, Order};
 use crate::redis::{Error, Reply};
 use crate::reduce::{Counts, ShardState};
 use crate::store::{Cause, Taken};
@@ -29,13 +29,14 @@ fn cause_named(name: &str) -> Result<Cause, Error> {
 }
 
 fn state(values: &[Reply]) -> Result<ShardState, String> {
-    let [generation, last, applied, entries, dead, skipped] = values else {
-        return Err(format!("the state has {} values, expected 6", values.len()));
+    let [generation, last, applied, entries, dead, skipped, order] = values else {
+        return Err(format!("the state has {} values, expected 7", values.len()));
     };
     Ok(ShardState {
         generation: field("generation", generation)?,
         last: field_or("last", last, CommitId::ZERO)?,
         applied: field_or("applied", applied, EntryId::ZERO)?,
+        order: field_or("order", order, Order::default())?,
         counts: Counts {
             entries: field_or("entries", entries, 0)?,
             dead: field_or("dead", dead, 0)?,

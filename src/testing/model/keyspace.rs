@@ -148,6 +148,20 @@ impl Keyspace {
             Op::ExpireAfter { key, after } => self.expire_at(key, Some(self.now + after.as_millis() as u64)),
             Op::Persist { key } => self.expire_at(key, None),
             Op::Remember { key, ttl } => self.set(key, "", Some(self.now + ttl.as_millis() as u64)),
+            Op::Rename { key, to } => {
+                self.expire(key);
+                let stored = self.keys.get(key).cloned().ok_or_else(|| "ERR no such key".to_owned())?;
+                self.delete(key);
+                self.note(to);
+                self.keys.insert(to.clone(), stored);
+            }
+            Op::Delete { keys } => keys.iter().for_each(|key| self.delete(key)),
+            Op::Enqueue { key, id, fields } => self.get_mut::<Stream>(key)?.append_at(*id, fields.clone())?,
+            Op::StreamDelete { key, ids } => {
+                if let Some(stream) = self.find_mut::<Stream>(key)? {
+                    ids.iter().for_each(|id| drop(stream.entries.remove(id)));
+                }
+            }
             Op::Append { key, length_max, fields } => {
                 let now = self.now;
                 let stream = self.get_mut::<Stream>(key)?;
@@ -169,6 +183,11 @@ impl Keyspace {
         while self.earlier.len() > marks_max {
             self.earlier.pop_front();
         }
+    }
+
+    /// Nothing goes back behind this moment any more.
+    pub fn keep(&mut self) {
+        self.earlier.clear();
     }
 
     /// Goes back by so many marks, as far as there are any; answers by how many.

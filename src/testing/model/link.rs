@@ -9,9 +9,9 @@ use super::server::{Delivery, Late, Served, ShardServer};
 use super::{Model, Sabotage, World, lock, refusal};
 use crate::lease::WorkerId;
 use crate::position::{CommitId, EntryId};
-use crate::reduce::{Commit, Entry, Loaded, Plan};
+use crate::reduce::{Commit, Entry, Job, Loaded, Plan, Progress, Survey};
 use crate::shard::Shard;
-use crate::store::{Backlog, Committed, Error, Read, ShardLink, Taken};
+use crate::store::{Backlog, Committed, Error, Read, ShardLink, Taken, Unfinished};
 
 pub struct ModelLink {
     model: Model,
@@ -213,6 +213,19 @@ impl ShardLink for ModelLink {
 
     async fn trim(&mut self, retention: Duration) -> Result<u64, Error> {
         self.request(false, move |server| server.trim(retention)).await
+    }
+
+    async fn unfinished(&mut self, jobs_max: usize) -> Result<Unfinished, Error> {
+        self.request(false, move |server| server.unfinished(jobs_max)).await
+    }
+
+    async fn survey(&mut self, job: &Job, progress: &Progress, count: usize) -> Result<Survey, Error> {
+        let (job, progress) = (job.clone(), progress.clone());
+        self.request(false, move |server| server.survey(&job, &progress, count)).await
+    }
+
+    async fn replicated(&mut self, replicas: u32, _: Duration) -> Result<bool, Error> {
+        self.request(false, move |server| Ok(server.replicated(replicas))).await
     }
 
     async fn backlog(&mut self) -> Result<Backlog, Error> {

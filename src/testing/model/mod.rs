@@ -23,16 +23,16 @@ pub use faults::{Calamity, Faults};
 pub use history::{History, Record};
 pub use link::ModelLink;
 
-use crate::change::Fields;
+use crate::change::{Fields, shard_producer};
 use crate::key::{Key, Keys};
 use crate::lease::WorkerId;
 use crate::oracle::Contents;
 use crate::position::EntryId;
 use crate::shard::{Layout, Shard};
 use crate::signal::Signal;
-use crate::store::{Error, Maintenance, Store};
+use crate::store::{Error, Maintenance, Relay, Store};
 use faults::{Dice, Fate};
-use server::ShardServer;
+use server::{Late, ShardServer};
 
 /// A guard taken out, for the tests of the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,6 +194,12 @@ impl Model {
         self.world.at(shard, |server| server.unsettled())
     }
 
+    /// Whether something for other shards, or a job, is left to do.
+    pub fn is_unfinished(&self, shard: Shard) -> bool {
+        let left = self.world.at(shard, |server| server.unfinished(1));
+        left.is_ok_and(|left| left.outbox > 0 || !left.jobs.is_empty())
+    }
+
     pub fn history(&self, shard: Shard) -> History {
         self.world.at(shard, |server| server.history.clone())
     }
@@ -276,6 +282,43 @@ impl Store for Model {
     async fn release(&self, shard: Shard, worker: &WorkerId) -> Result<bool, Error> {
         self.aside().await?;
         self.world.at(shard, |server| server.reachable().and_then(|()| server.release(worker)))
+    }
+
+    async fn outbox(&self, shard: Shard, after: EntryId, count: usize) -> Result<Vec<Relay>, Error> {
+        self.aside().await?;
+        self.world.at(shard, |server| server.reachable().and_then(|()| server.outbox(after, count)))
+    }
+
+    /// The answer may be lost on its way back, and the request may arrive long after its sender has given up.
+    async fn relay(&self, source: Shard, target: Shard, relays: &[Relay], _: u32) -> Result<(), Error> {
+        let (producer, relays) = (shard_producer(source), relays.to_vec());
+        let fate = lock(&self.world.dice).fate();
+        self.client.pass(fate.before).await;
+        if let Some(disposition) = fate.refused {
+            return Err(refusal::by_chance(disposition));
+        }
+        if fate.cut {
+            if let Some(late) = fate.late {
+                self.world.at(target, |server| {
+                    let effect = move |server: &mut ShardServer| drop(server.take_in(&producer, &relays));
+                    let at = server.keyspace.now + late.as_millis() as u64;
+                    server.inbox.push(Late { at, effect: Box::new(effect) });
+                });
+            }
+            return Err(refusal::lost());
+        }
+        let answer =
+            self.world.at(target, |server| server.reachable().and_then(|()| server.take_in(&producer, &relays)));
+        if fate.reply_lost {
+            return Err(refusal::lost());
+        }
+        self.client.pass(fate.after).await;
+        answer
+    }
+
+    async fn relayed(&self, shard: Shard, ids: &[EntryId]) -> Result<(), Error> {
+        self.aside().await?;
+        self.world.at(shard, |server| server.reachable().and_then(|()| server.relayed(ids)))
     }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::*;
 use crate::error::Disposition;
-use crate::reduce::{Commit, Decoded, Entry, Loaded, Plan, Rules, ShardState, reduce};
+use crate::reduce::{Commit, Decoded, Entry, Jobs, Loaded, Plan, Rules, ShardState, reduce};
 use crate::store::{Cause, Committed, Read, ShardLink, Taken};
 
 const NOW: u64 = 1_795_978_800_000;
@@ -46,7 +46,7 @@ impl Owner {
         let rules = Rules::default();
         let keys = Keys::new("").unwrap().shard(&Layout::new(1).unwrap(), SHARD);
         let batch: Vec<_> = entries.into_iter().map(|entry| Decoded::new(entry, &rules.limits)).collect();
-        let plan = Plan::of(&batch, &self.state);
+        let plan = Plan::of(&batch, &self.state, &Jobs::default());
         let loaded = self.link.load(&plan).await.unwrap();
         (reduce(&rules, &keys, &self.state, &batch, (&plan, &loaded)), loaded)
     }

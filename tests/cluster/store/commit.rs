@@ -105,13 +105,17 @@ async fn everything_a_plan_names_is_loaded_in_its_place() {
         friends: vec!["1".parse().unwrap(), "2".parse().unwrap()],
         versions: vec!["1".to_owned(), ":name".to_owned()],
         profile: true,
+        birthday: true,
         extent: true,
         sample: true,
+        forgotten: None,
     };
     let plan = Plan {
         users: vec![plan("known"), plan("unknown"), UserPlan { friends: vec![], profile: false, ..plan("x") }],
         events: vec!["seen".to_owned(), "new".to_owned()],
         producers: vec!["p".to_owned(), "q".to_owned()],
+        outbox: true,
+        letters: true,
     };
     let known = &plan.users[0].user;
     ground.command(&["HSET", keys.birthdays(known).as_str(), "2", "--02-29", "3", ""]).await;
@@ -193,8 +197,10 @@ async fn a_foreign_user_key_is_poison_and_named() {
         friends: vec!["77".parse().unwrap()],
         versions: vec![],
         profile: false,
+        birthday: false,
         extent: false,
         sample: false,
+        forgotten: None,
     };
     let plan = Plan { users: vec![user], ..Plan::default() };
     refused(link.load(&plan).await, Disposition::Poison, &["WRONGTYPE", birthdays.as_str(), "shard 1"]);

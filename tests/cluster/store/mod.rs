@@ -15,7 +15,7 @@ use heyday::key::{Key, Keys, ShardKeys};
 use heyday::lease::WorkerId;
 use heyday::local::Nodes;
 use heyday::redis::{ConnectOptions, Link, NodeAddress, Pipeline, RedisLink, RedisStore, Reply, Topology};
-use heyday::reduce::{Commit, Decoded, Entry, Loaded, Plan, Rules, ShardState, reduce};
+use heyday::reduce::{Commit, Decoded, Entry, Jobs, Loaded, Plan, Rules, ShardState, reduce};
 use heyday::shard::{Layout, Shard};
 use heyday::store::{Committed, Error, Read, ShardLink, Store, Taken};
 
@@ -101,7 +101,7 @@ impl Ground {
     async fn prepare(&self, link: &mut RedisLink, state: &ShardState, entries: Vec<Entry>) -> (Loaded, Commit) {
         let rules = Rules::default();
         let batch: Vec<_> = entries.into_iter().map(|entry| Decoded::new(entry, &rules.limits)).collect();
-        let plan = Plan::of(&batch, state);
+        let plan = Plan::of(&batch, state, &Jobs::default());
         let loaded = link.load(&plan).await.expect("load");
         let commit = reduce(&rules, &self.keys, state, &batch, (&plan, &loaded));
         (loaded, commit)

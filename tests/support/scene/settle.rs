@@ -17,32 +17,36 @@ struct Standing {
     applied: Option<EntryId>,
     /// None where there is no group.
     pending: Option<u64>,
+    /// Entries for other shards, and jobs.
+    unfinished: u64,
     owner: Option<String>,
 }
 
 impl Standing {
     fn is_settled(&self) -> bool {
-        self.tip.is_none_or(|tip| self.applied >= Some(tip) && self.pending == Some(0))
+        self.tip.is_none_or(|tip| self.applied >= Some(tip) && self.pending == Some(0)) && self.unfinished == 0
     }
 
     fn tell(&self, shard: Shard) -> String {
         let id = |id: Option<EntryId>| id.map_or_else(|| "nothing".to_owned(), |id| id.to_string());
         let pending = self.pending.map_or_else(|| "no group".to_owned(), |count| format!("{count} pending"));
         let owner = self.owner.as_deref().unwrap_or("nobody");
-        format!("shard {shard} of {owner}: {} in the stream, {} applied, {pending}", id(self.tip), id(self.applied))
+        let (tip, applied, unfinished) = (id(self.tip), id(self.applied), self.unfinished);
+        format!("shard {shard} of {owner}: {tip} in the stream, {applied} applied, {pending}, {unfinished} unfinished")
     }
 }
 
 impl Scene {
-    /// Waits until nothing is unread or pending anywhere; where that never comes, names the shards and how they stand.
+    /// Waits until nothing is unread, pending or on its way to another shard anywhere; where that never comes, names the
+    /// shards and how they stand. Shards are not looked at in one moment, so nothing may have come between two looks.
     pub async fn settle(&self, deadline: Duration) {
         let started = Instant::now();
-        let mut last = Vec::new();
+        let (mut last, mut before) = (Vec::new(), None);
         // One look more than the deadline, so that the message tells of the last one.
         eventually(deadline + Duration::from_secs(5), "a look at the shards was taken", async || {
             match self.stuck().await {
-                Some(stuck) if stuck.is_empty() => return Some(()),
-                Some(stuck) => last = stuck,
+                Some((stuck, tips)) if stuck.is_empty() && before.as_ref() == Some(&tips) => return Some(()),
+                Some((stuck, tips)) => (before, last) = (Some(tips).filter(|_| stuck.is_empty()), stuck),
                 None => {}
             }
             let shown = &last[..last.len().min(8)];
@@ -82,20 +86,24 @@ impl Scene {
         Some(answers.values().map(|replies| replies[0].as_u64().unwrap_or(0)).collect())
     }
 
-    /// One line for each shard that is not settled; none where a node did not answer.
-    async fn stuck(&self) -> Option<Vec<String>> {
+    /// One line for each shard that is not settled, and the tips of all; none where a node did not answer.
+    async fn stuck(&self) -> Option<(Vec<String>, Vec<Option<EntryId>>)> {
         let answers = self
             .ask_shards(|keys, pipeline| {
                 pipeline.push(&["XREVRANGE", keys.changes.as_str(), "+", "-", "COUNT", "1"]);
                 pipeline.push(&["HGET", keys.state.as_str(), "applied"]);
                 pipeline.push(&["XPENDING", keys.changes.as_str(), GROUP]);
                 pipeline.push(&["GET", keys.lease.as_str()]);
+                pipeline.push(&["XLEN", keys.outbox.as_str()]);
+                pipeline.push(&["HLEN", keys.fanout.as_str()]);
             })
             .await?;
         let standings = answers.into_iter().map(|(shard, replies)| Some((shard, standing(&replies)?)));
         let standings: Option<Vec<_>> = standings.collect();
-        let stuck = standings?.into_iter().filter(|(_, standing)| !standing.is_settled());
-        Some(stuck.map(|(shard, standing)| standing.tell(shard)).collect())
+        let standings = standings?;
+        let stuck = standings.iter().filter(|(_, standing)| !standing.is_settled());
+        let stuck = stuck.map(|(shard, standing)| standing.tell(*shard)).collect();
+        Some((stuck, standings.iter().map(|(_, standing)| standing.tip).collect()))
     }
 }
 
@@ -109,6 +117,7 @@ fn standing(replies: &[Reply]) -> Option<Standing> {
         applied: applied.map(id),
         pending: replies[2].as_array().ok().map(|summary| summary[0].as_u64().expect("a count")),
         owner: owner(&replies[3]),
+        unfinished: replies[4].as_u64().ok()? + replies[5].as_u64().ok()?,
     })
 }
 

@@ -6,7 +6,7 @@ use super::super::keyspace::Hash;
 use super::super::refusal;
 use super::super::stream::{Group, Stream};
 use super::ShardServer;
-use crate::key::GROUP;
+use crate::key::{GROUP, Key};
 use crate::lease::WorkerId;
 use crate::position::EntryId;
 use crate::store::{Cause, Error, Taken};
@@ -22,10 +22,13 @@ impl ShardServer {
         }
         self.own_types().map_err(refusal::foreign_shard)?;
         self.keyspace.set(&self.keys.lease, worker.as_str(), Some(now + ttl.as_millis() as u64));
-        let tip =
-            self.keyspace.get::<Stream>(&self.keys.log).map_err(refusal::poison)?.map_or(EntryId::ZERO, |log| log.last);
+        let last = |key: &Key| {
+            let stream = self.keyspace.get::<Stream>(key).map_err(refusal::poison)?;
+            Ok(stream.map_or(EntryId::ZERO, |stream| stream.last))
+        };
+        let tip = last(&self.keys.log)?.max(last(&self.keys.outbox)?);
         let mut state = self.state()?;
-        // Above the log's tip too, where the state was lost and the log was not.
+        // Above the tips of log and outbox too, where the state was lost and they were not.
         state.generation = now.max(state.generation + 1).max(tip.milliseconds + 1);
         let cause = self.own(worker, state.generation).map_err(refusal::poison)?;
         self.history.takes += 1;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::super::keyspace::Hash;
 use super::super::refusal;
+use super::super::stream::Stream;
 use super::ShardServer;
 use crate::key::Key;
 use crate::reduce::{Loaded, PRUNE_SAMPLE, Plan, UserLoaded, UserPlan};
@@ -19,7 +20,10 @@ impl ShardServer {
         let users = users.map_err(refusal::poison)?;
         let named = !plan.producers.is_empty();
         let producers = if named { self.hash(&self.keys.producers).map_err(refusal::foreign)? } else { Cow::default() };
+        let letters = self.keyspace.get::<Stream>(&self.keys.dead_letters).map_err(refusal::foreign)?;
+        let letters = letters.filter(|_| plan.letters).and_then(|letters| letters.entries.keys().next_back().copied());
         let loaded = Loaded {
+            letters_last: letters.unwrap_or_default(),
             milliseconds: self.keyspace.now,
             generation: state.generation,
             last: state.last,
@@ -38,11 +42,14 @@ impl ShardServer {
         let asked = |asked: bool, key: Key| if asked { self.hash(&key) } else { Ok(Cow::default()) };
         let birthdays = asked(plan.extent || !plan.friends.is_empty(), self.keys.birthdays(&plan.user))?;
         let versions = asked(plan.sample || !plan.versions.is_empty(), self.keys.versions(&plan.user))?;
-        let profile_version = asked(plan.profile, profile.clone())?.get("version").cloned();
+        let own = asked(plan.profile || plan.birthday, profile.clone())?;
+        let profile_version = own.get("version").filter(|_| plan.profile).cloned();
+        let birthday = own.get("birthday").filter(|_| plan.birthday).cloned();
         Ok(UserLoaded {
             friends: plan.friends.iter().map(|friend| birthdays.get(friend.as_str()).cloned()).collect(),
             versions: plan.versions.iter().map(|field| versions.get(field).cloned()).collect(),
             profile_version,
+            birthday,
             extent: plan.extent.then(|| (birthdays.len() as u64, self.keyspace.exists(&profile))),
             sample: sample(&versions, if plan.sample { PRUNE_SAMPLE } else { 0 }),
         })

@@ -1,5 +1,6 @@
 //! One shard of the model's server: each operation of the store as one atomic step on the shard's keys.
 
+mod beyond;
 mod calamity;
 mod lease;
 mod load;
@@ -17,7 +18,7 @@ use super::refusal;
 use super::stream::{Stream, after};
 use crate::change::Fields;
 use crate::key::{GROUP, Key, ShardKeys};
-use crate::position::{CommitId, EntryId};
+use crate::position::{CommitId, EntryId, Order};
 use crate::reduce::{Commit, Counts, Entry, ShardState};
 use crate::store::{Backlog, Committed, Error, TRIMMED_PART_MIN};
 
@@ -170,6 +171,7 @@ impl ShardServer {
         let (state, now) = (self.state()?, self.keyspace.now);
         let dead = self.keyspace.get::<Stream>(&self.keys.dead_letters).map_err(refusal::poison)?;
         let dead_letters = dead.map_or(0, |dead| dead.entries.len() as u64);
+        let outbox = self.outbox_length()?;
         let changes = self.changes()?;
         let group = changes.groups.get(GROUP).ok_or_else(refusal::no_group)?;
         let oldest = changes.entries.range(after(state.applied)..).next();
@@ -178,6 +180,7 @@ impl ShardServer {
             pending: group.pending.len() as u64,
             oldest_milliseconds: oldest.map(|(id, _)| now.saturating_sub(id.milliseconds)),
             dead_letters,
+            outbox,
         })
     }
 
@@ -202,6 +205,8 @@ impl ShardServer {
         self.keyspace.get::<Sorted>(&keys.users)?;
         self.keyspace.get::<Hash>(&keys.producers)?;
         self.keyspace.get::<Stream>(&keys.dead_letters)?;
+        self.keyspace.get::<Stream>(&keys.outbox)?;
+        self.keyspace.get::<Hash>(&keys.fanout)?;
         Ok(())
     }
 
@@ -251,6 +256,7 @@ impl ShardServer {
             generation: number("generation"),
             last: fields.get("last").and_then(|text| text.parse().ok()).unwrap_or(CommitId::ZERO),
             applied: fields.get("applied").and_then(|text| text.parse().ok()).unwrap_or(EntryId::ZERO),
+            order: fields.get("order").and_then(|text| text.parse().ok()).unwrap_or_default(),
             counts: Counts { entries: number("entries"), dead: number("dead"), skipped: number("skipped") },
         })
     }
@@ -261,15 +267,16 @@ impl ShardServer {
 }
 
 /// The hash `state` after a commit; `generation` is written by taking the lease alone.
-fn state_fields(state: &ShardState, applied_at: u64) -> [(String, String); 6] {
-    let ShardState { last, applied, counts, .. } = state;
-    [
+fn state_fields(state: &ShardState, applied_at: u64) -> Vec<(String, String)> {
+    let ShardState { last, applied, counts, order, .. } = state;
+    let order = Some(("order", order.to_string())).filter(|_| *order != Order::default());
+    let fields = [
         ("last", last.to_string()),
         ("applied", applied.to_string()),
         ("applied_at", applied_at.to_string()),
         ("entries", counts.entries.to_string()),
         ("dead", counts.dead.to_string()),
         ("skipped", counts.skipped.to_string()),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
+    ];
+    fields.into_iter().chain(order).map(|(name, value)| (name.to_owned(), value)).collect()
 }

@@ -1,0 +1,137 @@
+//! What a job works through, in bounded parts.
+//!
+//! A cursor of HSCAN means something to the very server process that gave it and to no other, so it is kept together with
+//! the run id of that process. Where another one answers the scan begins anew: telling somebody twice does no harm.
+
+use std::collections::BTreeMap;
+
+use super::link::RedisLink;
+use super::read::entry;
+use crate::key::Key;
+use crate::position::EntryId;
+use crate::redis::{Error, Reply};
+use crate::reduce::{Entry, Job, Jobs, Progress, Survey, parse_job};
+use crate::store::{self, Unfinished};
+
+/// Scans of one survey: a part of a hash from which much was deleted may hold nothing.
+const SCANS_MAX: usize = 16;
+/// The cursor at which a scan begins, and which it answers at its end.
+const EDGE: &str = "0";
+
+impl RedisLink {
+    pub(super) async fn ask_unfinished(&mut self, jobs_max: usize) -> Result<Unfinished, store::Error> {
+        let (outbox, fanout) = (self.keys.outbox.clone(), self.keys.fanout.clone());
+        self.pipeline.command("XLEN").arg(outbox.as_bytes());
+        self.pipeline.command("HRANDFIELD").arg(fanout.as_bytes()).arg_u64(jobs_max as u64).arg("WITHVALUES");
+        let replies = self.request("unfinished", self.reply_timeout()).await?;
+        unfinished(&replies).map_err(|error| self.failed("unfinished", &error))
+    }
+
+    pub(super) async fn survey_job(
+        &mut self,
+        job: &Job,
+        progress: &Progress,
+        count: usize,
+    ) -> Result<Survey, store::Error> {
+        match (job, progress) {
+            (Job::Forget { user, commit }, Progress::Forget { order, until, letters: None }) => {
+                let key = self.keys.forgotten(user, *commit);
+                let (friends, cursor) = self.scan(&key, EDGE, count).await?;
+                // All friends are gone when a whole scan finds none; the letters come after them.
+                let letters = (cursor == EDGE && friends.is_empty()).then_some(EntryId::ZERO);
+                let next = Some(Progress::Forget { order: *order, until: *until, letters });
+                Ok(Survey { friends, letters: Vec::new(), next })
+            }
+            (Job::Forget { .. }, Progress::Forget { order, until, letters: Some(after) }) => {
+                let letters = self.letters(*after, count).await?;
+                let more = letters.last().filter(|last| letters.len() >= count && last.id < *until);
+                let next = more.map(|last| Progress::Forget { order: *order, until: *until, letters: Some(last.id) });
+                let letters = letters.into_iter().map(|letter| (letter.id, letter.fields.unwrap_or_default()));
+                Ok(Survey { friends: BTreeMap::new(), letters: letters.collect(), next })
+            }
+            (Job::Birthday { user } | Job::Forget { user, .. }, progress) => {
+                let (key, run) = (self.keys.birthdays(user), self.run_id().await?);
+                let text = progress.to_string();
+                let cursor =
+                    text.split_once(':').filter(|(earlier, _)| *earlier == run).map_or(EDGE, |(_, cursor)| cursor);
+                let (friends, cursor) = self.scan(&key, cursor, count).await?;
+                let next = (cursor != EDGE).then(|| Progress::Birthday { cursor: format!("{run}:{cursor}") });
+                Ok(Survey { friends, letters: Vec::new(), next })
+            }
+        }
+    }
+
+    /// About so many fields from a cursor on, and the cursor behind them.
+    async fn scan(
+        &mut self,
+        key: &Key,
+        cursor: &str,
+        count: usize,
+    ) -> Result<(BTreeMap<String, String>, String), store::Error> {
+        let (mut found, mut cursor) = (BTreeMap::new(), cursor.to_owned());
+        for _ in 0..SCANS_MAX {
+            self.pipeline.command("HSCAN").arg(key.as_bytes()).arg(&cursor).arg("COUNT").arg_u64(count as u64);
+            let reply = self.request("survey", self.reply_timeout()).await?.pop().unwrap_or(Reply::Null);
+            cursor = page(&reply, &mut found).map_err(|error| self.failed("survey", &error))?;
+            if cursor == EDGE || !found.is_empty() {
+                break;
+            }
+        }
+        Ok((found, cursor))
+    }
+
+    async fn letters(&mut self, after: EntryId, count: usize) -> Result<Vec<Entry>, store::Error> {
+        let (key, after) = (self.keys.dead_letters.clone(), format!("({after}"));
+        self.pipeline.command("XRANGE").arg(key.as_bytes()).arg(after).arg("+").arg("COUNT").arg_u64(count as u64);
+        let reply = self.request("survey", self.reply_timeout()).await?.pop().unwrap_or(Reply::Null);
+        let letters = reply.checked().and_then(Reply::into_array);
+        let letters = letters.and_then(|letters| letters.into_iter().map(entry).collect());
+        letters.map_err(|error| self.failed("survey", &error))
+    }
+
+    /// Names the server process at the other end; a link does not outlive it.
+    async fn run_id(&mut self) -> Result<String, store::Error> {
+        if let Some(run) = &self.run {
+            return Ok(run.clone());
+        }
+        self.pipeline.command("INFO").arg("server");
+        let reply = self.request("survey", self.reply_timeout()).await?.pop().unwrap_or(Reply::Null);
+        let run = run_id(&reply).map_err(|error| self.failed("survey", &error))?;
+        Ok(self.run.insert(run).clone())
+    }
+}
+
+fn unfinished(replies: &[Reply]) -> Result<Unfinished, Error> {
+    let [outbox, jobs] = replies else {
+        return Err(Error::protocol("a length and jobs", format!("{} answers", replies.len())));
+    };
+    let mut found = Vec::new();
+    for (job, progress) in jobs.as_pairs()? {
+        match parse_job(&text(job)?, &text(progress)?) {
+            Ok(job) => found.push(job),
+            Err(error) => tracing::warn!("left alone: {error}"),
+        }
+    }
+    Ok(Unfinished { outbox: outbox.as_u64()?, jobs: Jobs::from_iter(found) })
+}
+
+/// Puts the fields that HSCAN gave beside the others, and answers its cursor.
+fn page(reply: &Reply, found: &mut BTreeMap<String, String>) -> Result<String, Error> {
+    let [cursor, fields] = reply.as_array()? else {
+        return Err(Error::protocol("a cursor and fields", "another number of values"));
+    };
+    for (name, value) in fields.as_pairs()? {
+        found.insert(text(name)?, text(value)?);
+    }
+    Ok(cursor.to_str()?.to_owned())
+}
+
+fn run_id(reply: &Reply) -> Result<String, Error> {
+    let info = reply.to_str()?;
+    let run = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+    run.map(|run| run.trim().to_owned()).ok_or_else(|| Error::protocol("a run id", "none"))
+}
+
+fn text(reply: &Reply) -> Result<String, Error> {
+    Ok(String::from_utf8_lossy(reply.as_bytes()?).into_owned())
+}

@@ -1,0 +1,197 @@
+//! Jobs under way in a shard, a step at a time between batches, so that no user waits for longer than one step.
+
+use std::time::Duration;
+
+use tracing::error;
+
+use super::batch::check_fence;
+use super::outbox::Outbox;
+use super::session::{Session, stop_if_told};
+use super::shard::{Interrupt, Owner};
+use crate::error::Disposition;
+use crate::position::{CommitId, EntryId};
+use crate::reduce::{Job, JobChange, Jobs, Place, Progress, ShardState, Step, Survey};
+use crate::store::{self, Committed, ShardLink, Store};
+
+/// Friends or dead letters that one step looks at, about.
+pub const STEP_MAX: usize = 500;
+/// Jobs that are known at a time; the others wait in the shard. With so many under way no further change is read.
+const JOBS_MAX: usize = 1000;
+/// How long one look waits for the replicas.
+const REPLICAS_WAIT: Duration = Duration::from_millis(100);
+
+/// What an owner has begun and not finished.
+pub(super) struct Beyond {
+    pub outbox: Outbox,
+    jobs: Jobs,
+    /// The job that had its turn last.
+    turn: Option<Job>,
+    /// Whether the shard may hold further jobs.
+    more: bool,
+    /// The last commit that wrote for other shards, until replicas have it.
+    unconfirmed: Option<CommitId>,
+}
+
+impl Beyond {
+    /// Finds what an earlier owner has left.
+    pub async fn open<S: Store>(
+        link: &mut S::Link,
+        owner: &Owner<S>,
+        state: &ShardState,
+    ) -> Result<Beyond, store::Error> {
+        let left = link.unfinished(JOBS_MAX).await?;
+        let waits = owner.context.options.wait_replicas > 0;
+        let upto = if waits { EntryId::ZERO } else { EntryId::new(u64::MAX, u64::MAX) };
+        let outbox = Outbox::start(&owner.context, owner.keys.shard, left.outbox, upto);
+        Ok(Beyond {
+            outbox,
+            more: left.jobs.len() >= JOBS_MAX,
+            jobs: left.jobs,
+            turn: None,
+            // All that is there was written before this generation, and taking the shard wrote behind it.
+            unconfirmed: (waits && left.outbox > 0).then_some(CommitId::new(state.generation, 0)),
+        })
+    }
+
+    pub fn jobs(&self) -> &Jobs {
+        &self.jobs
+    }
+
+    /// Takes note of what a commit has begun.
+    pub fn committed(&mut self, commit: CommitId, relays: u64, jobs: &[JobChange], waits: bool) {
+        jobs.iter().for_each(|(job, progress)| self.jobs.note(job, progress.as_ref()));
+        if relays > 0 && waits {
+            self.unconfirmed = Some(commit);
+        }
+        self.outbox.written(relays);
+    }
+
+    /// Whether there is something to go on with soon.
+    pub fn is_busy(&self) -> bool {
+        self.more || !self.jobs.is_empty() || self.unconfirmed.is_some()
+    }
+}
+
+impl<L: ShardLink> Session<L> {
+    /// Lets what replicas have go to the other shards.
+    pub(super) async fn confirm<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>) -> Result<(), Interrupt> {
+        let Some(commit) = self.beyond.unconfirmed else { return Ok(()) };
+        match self.link.replicated(owner.context.options.wait_replicas, REPLICAS_WAIT).await {
+            Ok(true) => {
+                self.beyond.unconfirmed = None;
+                self.beyond.outbox.release(commit.outbox_last());
+                Ok(())
+            }
+            Ok(false) => {
+                owner.context.metrics.retried(store::TOO_FEW_REPLICAS);
+                Ok(())
+            }
+            Err(error) => self.wait_in_place(owner, error).await,
+        }
+    }
+
+    /// Waits until more may be begun. What is under way goes on meanwhile.
+    pub(super) async fn room<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>) -> Result<(), Interrupt> {
+        loop {
+            stop_if_told(owner)?;
+            self.pause_if_told(owner).await?;
+            if self.beyond.outbox.length() >= owner.context.options.outbox_max {
+                self.confirm(owner).await?;
+                self.wait_in_place(owner, outbox_full(owner)).await?;
+            } else if self.beyond.jobs.len() >= JOBS_MAX {
+                self.step(owner).await?;
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    /// One step of a job, where there is one and room for what it writes.
+    pub(super) async fn step<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>) -> Result<(), Interrupt> {
+        if self.beyond.outbox.length() >= owner.context.options.outbox_max {
+            return Ok(());
+        }
+        if self.beyond.jobs.is_empty() && self.beyond.more {
+            self.find_more(owner).await?;
+        }
+        let next = self.beyond.jobs.after(self.beyond.turn.as_ref());
+        let Some((job, progress)) = next.map(|(job, progress)| (job.clone(), progress.clone())) else {
+            return Ok(());
+        };
+        match self.try_step(owner, &job, &progress).await {
+            Ok(()) => self.beyond.turn = Some(job),
+            Err(Interrupt::Broken(error)) if error.disposition == Disposition::Poison => {
+                error!(shard = owner.keys.shard.0, %job, "job given up: {error}");
+                self.give_up(owner, &job, &progress).await?;
+            }
+            Err(Interrupt::Broken(error)) => self.wait_in_place(owner, error).await?,
+            Err(ended) => return Err(ended),
+        }
+        Ok(())
+    }
+
+    async fn find_more<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>) -> Result<(), Interrupt> {
+        match self.link.unfinished(JOBS_MAX).await {
+            Ok(left) => {
+                self.beyond.more = left.jobs.len() >= JOBS_MAX;
+                self.beyond.jobs = left.jobs;
+                Ok(())
+            }
+            Err(error) => self.wait_in_place(owner, error).await,
+        }
+    }
+
+    async fn try_step<S: Store<Link = L>>(
+        &mut self,
+        owner: &mut Owner<S>,
+        job: &Job,
+        progress: &Progress,
+    ) -> Result<(), Interrupt> {
+        let survey = self.link.survey(job, progress, STEP_MAX).await?;
+        self.commit_step(owner, Step { job, progress, survey: &survey }).await
+    }
+
+    /// What stands in its way only a person can mend: the job is taken off, so that the others go on.
+    async fn give_up<S: Store<Link = L>>(
+        &mut self,
+        owner: &mut Owner<S>,
+        job: &Job,
+        progress: &Progress,
+    ) -> Result<(), Interrupt> {
+        let survey = Survey { friends: Default::default(), letters: Vec::new(), next: None };
+        match self.commit_step(owner, Step { job, progress, survey: &survey }).await {
+            Err(Interrupt::Broken(error)) => self.wait_in_place(owner, error).await,
+            other => other,
+        }
+    }
+
+    async fn commit_step<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>, step: Step<'_>) -> Result<(), Interrupt> {
+        let loaded = self.link.load(&step.plan()).await?;
+        check_fence(self, owner, &loaded)?;
+        let context = &owner.context;
+        let place = Place { rules: &context.rules, layout: &context.layout, keys: &owner.keys };
+        let commit = step.reduce(place, &self.state, &loaded);
+        match self.link.commit(&commit).await? {
+            Committed::Done { errors } => {
+                self.state = commit.state;
+                let waits = context.options.wait_replicas > 0;
+                self.beyond.committed(commit.state.last, commit.relays, &commit.jobs, waits);
+                owner.commands_failed(&errors);
+                super::batch::check_written(owner, &errors)
+            }
+            // The next step loads again, and finds out who wrote the state.
+            Committed::Refused => Ok(()),
+        }
+    }
+}
+
+fn outbox_full<S: Store>(owner: &Owner<S>) -> store::Error {
+    store::Error {
+        disposition: Disposition::Retry,
+        reason: "outbox_full",
+        message: format!(
+            "shard {}: {} changes for other shards are not relayed yet",
+            owner.keys.shard, owner.context.options.outbox_max
+        ),
+    }
+}
