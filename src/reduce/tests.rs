@@ -295,7 +295,7 @@ fn a_profile_counts_its_changes() {
     story().check(
         &["type=birthday user=42 birthday="],
         &[Applied],
-        &[&format!("HSET user:{{t}}:42:profile schema=1 version=1 updated_at={NOW}"), "ZADD users:{t} 0=42"],
+        &[&format!("HSET user:{{t}}:42:profile schema=1 version=1 updated_at={NOW} birthday="), "ZADD users:{t} 0=42"],
     );
 }
 
