@@ -21,6 +21,9 @@ pub struct Settings {
     /// How many of a hundred add or remove a friend on both sides. Users are friends of each other only in this way, and
     /// nobody tells their dates but themselves.
     pub mutual_percent: u32,
+    /// Whether some of these carry a version. Not where several generators write about the same users: a version may only be
+    /// given once.
+    pub mutual_versions: bool,
     /// How many of a thousand forget a user.
     pub forgets_per_thousand: u32,
 }
@@ -64,6 +67,7 @@ impl Settings {
             today,
             malformed_percent: 1.0,
             mutual_percent: 0,
+            mutual_versions: true,
             forgets_per_thousand: 0,
         }
     }
@@ -157,7 +161,7 @@ impl Generator {
             pair("friend", format!("u{friend}")),
             pair("mutual", "1"),
         ];
-        if (user + friend).is_multiple_of(2) {
+        if self.settings.mutual_versions && (user + friend).is_multiple_of(2) {
             fields.push(pair("version", self.made.to_string()));
         }
         self.identify(&mut fields, false);

@@ -20,7 +20,10 @@ async fn check_finds_nothing_wrong_while_slots_move_and_primaries_change() {
     let mut workers = scene.workers();
     workers.start();
     workers.start();
-    let load = Load::start(&scene, Plan { seed: 41, writers: 4, users: 500, changes: 200_000, pace: Some(600) });
+    let load = Load::start(
+        &scene,
+        Plan { seed: 41, writers: 4, users: 500, changes: 200_000, pace: Some(600), mutual_percent: 0 },
+    );
     load.goes_on(1_000).await;
     let rounds = std::cell::Cell::new(0);
     let over = std::cell::Cell::new(false);
@@ -65,7 +68,8 @@ async fn a_node_that_is_gone_is_an_error_and_no_violation() {
     let scene = Scene::begin(&cluster, "", 16).await;
     let mut workers = scene.workers();
     workers.start();
-    let load = Load::start(&scene, Plan { seed: 42, writers: 2, users: 200, changes: 500, pace: None });
+    let load =
+        Load::start(&scene, Plan { seed: 42, writers: 2, users: 200, changes: 500, pace: None, mutual_percent: 0 });
     load.finish().await;
     scene.settle(WAIT).await;
     // With its replica, so that nobody takes over.
@@ -88,7 +92,8 @@ async fn a_copy_that_a_migration_left_behind_is_found() {
     let scene = Scene::begin(&cluster, "", 4).await;
     let mut workers = scene.workers();
     workers.start();
-    let load = Load::start(&scene, Plan { seed: 43, writers: 1, users: 20, changes: 100, pace: None });
+    let load =
+        Load::start(&scene, Plan { seed: 43, writers: 1, users: 20, changes: 100, pace: None, mutual_percent: 0 });
     load.finish().await;
     scene.settle(WAIT).await;
     let (shard, keys) = (Shard(0), scene.shard_keys(Shard(0)));

@@ -18,7 +18,10 @@ async fn primaries_replaced_by_hand_lose_nothing() {
     workers.start();
     workers.start();
     let listener = Listener::start(&scene.hub, subscriber::Options::default()).await;
-    let load = Load::start(&scene, Plan { seed: 21, writers: 4, users: 1_000, changes: 100_000, pace: Some(1_000) });
+    let load = Load::start(
+        &scene,
+        Plan { seed: 21, writers: 4, users: 1_000, changes: 100_000, pace: Some(1_000), mutual_percent: 0 },
+    );
     // Each replica becomes a primary, then each of the first primaries again.
     for index in [3, 4, 5, 0, 1, 2] {
         load.goes_on(200).await;
@@ -47,7 +50,10 @@ async fn a_killed_primary_takes_nothing_with_it_but_its_last_moment() {
     workers.start();
     workers.start();
     let listener = Listener::start(&scene.hub, subscriber::Options::default()).await;
-    let load = Load::start(&scene, Plan { seed: 22, writers: 4, users: 1_000, changes: 100_000, pace: Some(1_000) });
+    let load = Load::start(
+        &scene,
+        Plan { seed: 22, writers: 4, users: 1_000, changes: 100_000, pace: Some(1_000), mutual_percent: 0 },
+    );
     for (primary, replica) in [(0, 3), (3, 0), (1, 4)] {
         load.goes_on(500).await;
         crash(&mut cluster, primary, replica).await;

@@ -21,7 +21,10 @@ async fn forgotten_scripts_are_told_again() {
     let mut workers = scene.workers();
     workers.start();
     workers.start();
-    let load = Load::start(&scene, Plan { seed: 41, writers: 2, users: 500, changes: 100_000, pace: Some(600) });
+    let load = Load::start(
+        &scene,
+        Plan { seed: 41, writers: 2, users: 500, changes: 100_000, pace: Some(600), mutual_percent: 0 },
+    );
     let generations = settled_generations(&scene).await;
     for _ in 0..5 {
         load.goes_on(200).await;
@@ -45,7 +48,10 @@ async fn a_destroyed_group_goes_on_where_the_views_are() {
     workers.start();
     workers.start();
     let listener = Listener::start(&scene.hub, subscriber::Options::default()).await;
-    let load = Load::start(&scene, Plan { seed: 42, writers: 2, users: 500, changes: 100_000, pace: Some(800) });
+    let load = Load::start(
+        &scene,
+        Plan { seed: 42, writers: 2, users: 500, changes: 100_000, pace: Some(800), mutual_percent: 0 },
+    );
     for _ in 0..3 {
         load.goes_on(300).await;
         for shard in scene.layout.shards() {
@@ -69,14 +75,17 @@ async fn a_deleted_stream_begins_anew_and_nothing_applied_is_applied_again() {
     let scene = Scene::begin(&cluster, "", 4).await;
     let mut workers = scene.workers();
     workers.start();
-    Load::start(&scene, Plan { seed: 43, writers: 2, users: 100, changes: 500, pace: None }).finish().await;
+    Load::start(&scene, Plan { seed: 43, writers: 2, users: 100, changes: 500, pace: None, mutual_percent: 0 })
+        .finish()
+        .await;
     scene.settle(WAIT).await;
     let before = Snapshot::take(&scene).await;
     let earlier = everything(&scene, &before);
     for shard in scene.layout.shards() {
         scene.command(shard, &["DEL", scene.shard_keys(shard).changes.as_str()]).await;
     }
-    let load = Load::start(&scene, Plan { seed: 44, writers: 2, users: 100, changes: 500, pace: None });
+    let load =
+        Load::start(&scene, Plan { seed: 44, writers: 2, users: 100, changes: 500, pace: None, mutual_percent: 0 });
     let written = load.finish().await;
     scene.settle(WAIT).await;
     let snapshot = scene.prove_after(&earlier).await;
@@ -94,7 +103,8 @@ fn everything(scene: &Scene, snapshot: &Snapshot) -> Earlier {
 async fn entries_trimmed_under_the_groups_feet_become_dead_letters() {
     let cluster = own_cluster(Options::default()).await;
     let scene = Scene::begin(&cluster, "", 1).await;
-    let load = Load::start(&scene, Plan { seed: 45, writers: 1, users: 20, changes: 60, pace: None });
+    let load =
+        Load::start(&scene, Plan { seed: 45, writers: 1, users: 20, changes: 60, pace: None, mutual_percent: 0 });
     let mut written = load.finish().await;
     let keys = scene.shard_keys(Shard(0));
     let changes = keys.changes.as_str();
@@ -126,7 +136,10 @@ async fn full_memory_is_backpressure_and_passes() {
     let mut workers = scene.workers();
     workers.start();
     workers.start();
-    let load = Load::start(&scene, Plan { seed: 46, writers: 2, users: 2_000, changes: 1_000_000, pace: Some(1_500) });
+    let load = Load::start(
+        &scene,
+        Plan { seed: 46, writers: 2, users: 2_000, changes: 1_000_000, pace: Some(1_500), mutual_percent: 0 },
+    );
     load.goes_on(1_000).await;
     let generations = settled_generations(&scene).await;
     let full = std::time::Instant::now();
@@ -169,7 +182,10 @@ async fn a_flushed_primary_begins_anew_under_load() {
     workers.start();
     workers.start();
     let listener = Listener::start(&scene.hub, subscriber::Options::default()).await;
-    let load = Load::start(&scene, Plan { seed: 47, writers: 2, users: 500, changes: 100_000, pace: Some(1_000) });
+    let load = Load::start(
+        &scene,
+        Plan { seed: 47, writers: 2, users: 500, changes: 100_000, pace: Some(1_000), mutual_percent: 0 },
+    );
     load.goes_on(1_000).await;
     redis_cli(&cluster, 0, &["FLUSHALL"]).await;
     load.goes_on(1_000).await;
@@ -204,7 +220,10 @@ async fn a_cluster_restarted_from_its_files_goes_on_where_they_end() {
     let mut workers = scene.workers();
     workers.start();
     workers.start();
-    let load = Load::start(&scene, Plan { seed: 48, writers: 2, users: 500, changes: 100_000, pace: Some(1_000) });
+    let load = Load::start(
+        &scene,
+        Plan { seed: 48, writers: 2, users: 500, changes: 100_000, pace: Some(1_000), mutual_percent: 0 },
+    );
     load.goes_on(1_500).await;
     for index in 0..6 {
         cluster.kill(index).expect("SIGKILL");

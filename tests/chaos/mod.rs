@@ -7,6 +7,7 @@ mod faults;
 mod fence;
 mod mix;
 mod ownership;
+mod replicas;
 mod skew;
 mod subscriber;
 mod workers;

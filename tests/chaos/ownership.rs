@@ -143,7 +143,10 @@ async fn nothing_is_committed_during_maintenance_and_nothing_is_lost() {
     let watch = LeaseWatch::start(&scene).await;
     watch.shared_between(&[&first, &second], WAIT).await;
     drop(watch);
-    let load = Load::start(&scene, Plan { seed: 41, writers: 4, users: 5_000, changes: 200_000, pace: Some(800) });
+    let load = Load::start(
+        &scene,
+        Plan { seed: 41, writers: 4, users: 5_000, changes: 200_000, pace: Some(800), mutual_percent: 0 },
+    );
     load.goes_on(2_000).await;
 
     let on = ["maintenance", "on", "--reason", "a test", "--holder", "ann", "--wait", "30s"];

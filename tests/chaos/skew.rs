@@ -30,7 +30,10 @@ async fn workers_whose_clocks_are_two_hours_apart_share_and_lose_nothing() {
     }
 
     let before = scene.standing().await;
-    let load = Load::start(&scene, Plan { seed: 31, writers: 2, users: 500, changes: 100_000, pace: Some(1_000) });
+    let load = Load::start(
+        &scene,
+        Plan { seed: 31, writers: 2, users: 500, changes: 100_000, pace: Some(1_000), mutual_percent: 0 },
+    );
     // Longer than a lease.
     load.goes_on(4_000).await;
     undisturbed(&before, &scene.standing().await);
@@ -61,7 +64,10 @@ async fn a_failover_to_a_clock_an_hour_behind_holds_nothing_up() {
     let (killed_name, staying_name) = (workers.name(killed), workers.name(staying));
     scene.shared_between(&[&killed_name, &staying_name], WAIT).await;
     let listener = Listener::start(&scene.hub, subscriber::Options::default()).await;
-    let load = Load::start(&scene, Plan { seed: 32, writers: 2, users: 500, changes: 100_000, pace: Some(500) });
+    let load = Load::start(
+        &scene,
+        Plan { seed: 32, writers: 2, users: 500, changes: 100_000, pace: Some(500), mutual_percent: 0 },
+    );
     load.goes_on(500).await;
 
     // Its leases are on their way to clocks that take them for an hour long.

@@ -35,7 +35,10 @@ async fn a_subscriber_cut_off_and_stalled_hears_every_change_in_order() {
     workers.start();
     let (detour, hub) = detour(&cluster, &scene).await;
     let listener = Listener::start(&hub, options()).await;
-    let load = Load::start(&scene, Plan { seed: 31, writers: 2, users: 500, changes: 100_000, pace: Some(600) });
+    let load = Load::start(
+        &scene,
+        Plan { seed: 31, writers: 2, users: 500, changes: 100_000, pace: Some(600), mutual_percent: 0 },
+    );
     for how in [Cut::Fin, Cut::Reset, Cut::Fin, Cut::Reset] {
         load.goes_on(150).await;
         detour.each(|proxy| proxy.cut(how));
@@ -70,7 +73,10 @@ async fn a_subscriber_whose_signals_never_arrive_lives_on_the_log() {
     // The subscriptions are asked for, and the servers never hear of it.
     detour.each(|proxy| proxy.hold_before("$10\r\nSSUBSCRIBE\r\n"));
     let listener = Listener::start(&hub, options()).await;
-    let load = Load::start(&scene, Plan { seed: 32, writers: 2, users: 500, changes: 1_000, pace: Some(800) });
+    let load = Load::start(
+        &scene,
+        Plan { seed: 32, writers: 2, users: 500, changes: 1_000, pace: Some(800), mutual_percent: 0 },
+    );
     let written = load.finish().await;
     scene.settle(WAIT).await;
     listener.catch_up(&scene).await;
@@ -89,7 +95,10 @@ async fn a_shard_that_moves_under_load_stalls_nobody_else_and_loses_nothing() {
     workers.start();
     workers.start();
     let listener = Listener::start(&scene.hub, options()).await;
-    let load = Load::start(&scene, Plan { seed: 33, writers: 4, users: 2_000, changes: 100_000, pace: Some(1_000) });
+    let load = Load::start(
+        &scene,
+        Plan { seed: 33, writers: 4, users: 2_000, changes: 100_000, pace: Some(1_000), mutual_percent: 0 },
+    );
     load.goes_on(2_000).await;
     let moving = Shard(1);
     let (from, slot) = (scene.node_of(moving).await, scene.shard_keys(moving).slot);

@@ -21,7 +21,10 @@ async fn workers_killed_twenty_times_lose_and_double_nothing() {
     workers.start();
     workers.start();
     let seed = 11;
-    let load = Load::start(&scene, Plan { seed, writers: 4, users: 1_000, changes: 100_000, pace: Some(1_500) });
+    let load = Load::start(
+        &scene,
+        Plan { seed, writers: 4, users: 1_000, changes: 100_000, pace: Some(1_500), mutual_percent: 0 },
+    );
     let mut random = SmallRng::seed_from_u64(seed);
     for _ in 0..20 {
         load.goes_on(random.random_range(1..900)).await;
@@ -45,7 +48,10 @@ async fn a_worker_frozen_past_its_lease_commits_nothing_when_it_goes_on() {
     let mut workers = scene.workers();
     let (frozen, other) = (workers.start(), workers.start());
     both_own_some(&scene).await;
-    let load = Load::start(&scene, Plan { seed: 12, writers: 4, users: 500, changes: 100_000, pace: Some(1_000) });
+    let load = Load::start(
+        &scene,
+        Plan { seed: 12, writers: 4, users: 500, changes: 100_000, pace: Some(1_000), mutual_percent: 0 },
+    );
     let mut taken_over = Vec::new();
     for _ in 0..3 {
         load.goes_on(500).await;
@@ -81,7 +87,8 @@ async fn a_thousand_restarts_leave_no_trace() {
         worker.stop().await;
     };
     // Data first, and a few lives in which everything that may grow once does so.
-    let load = Load::start(&scene, Plan { seed: 13, writers: 1, users: 50, changes: 500, pace: None });
+    let load =
+        Load::start(&scene, Plan { seed: 13, writers: 1, users: 50, changes: 500, pace: None, mutual_percent: 0 });
     for number in 0..100 {
         life(number).await;
     }

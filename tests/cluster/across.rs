@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use heyday::change::{Fields, UserId};
+use heyday::change::UserId;
 use heyday::client::writer::Options;
 use heyday::redis::Reply;
 use heyday::testing::generate::{Generator, Settings};
 
-use crate::support::beyond::Evidence;
 use crate::support::cluster::{shared_cluster, unique_prefix};
 use crate::support::eventually;
 use crate::support::scene::{Scene, Snapshot};
@@ -45,14 +44,7 @@ fn dates<const N: usize>(dates: [(&str, &str); N]) -> BTreeMap<String, String> {
 /// Everything that can be said of a settled scene, and of what its shards have told each other.
 async fn prove(scene: &Scene, users: &[UserId]) -> Snapshot {
     let snapshot = scene.prove().await;
-    let entries = scene.layout.shards().map(|shard| {
-        let entries = snapshot.entries(scene, shard).into_iter();
-        (shard, entries.map(|(id, fields): (_, &Fields)| (id, Some(fields.clone()))).collect())
-    });
-    let entries: BTreeMap<_, Vec<(_, Option<Fields>)>> = entries.collect();
-    let accepted = entries.values().flatten().filter_map(|(_, fields)| fields.clone()).collect();
-    let (rules, keys, layout, contents) = (&scene.rules, &scene.keys, &scene.layout, &snapshot.contents);
-    let evidence = Evidence { rules, keys, layout, contents, entries, accepted };
+    let evidence = scene.evidence(&snapshot);
     let wrong = [evidence.relays(), evidence.friendships(users)].concat();
     assert!(wrong.is_empty(), "{} things are wrong between shards:\n  {}", wrong.len(), wrong.join("\n  "));
     snapshot

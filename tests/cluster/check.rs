@@ -20,7 +20,10 @@ async fn repair_beside_a_worker_leaves_what_the_views_say() {
     let scene = Scene::begin(&nodes, &unique_prefix(), 4).await;
     let mut workers = scene.workers();
     workers.start();
-    let load = Load::start(&scene, Plan { seed: 31, writers: 2, users: 60, changes: 100_000, pace: Some(600) });
+    let load = Load::start(
+        &scene,
+        Plan { seed: 31, writers: 2, users: 60, changes: 100_000, pace: Some(600), mutual_percent: 0 },
+    );
     load.goes_on(400).await;
     let mut repaired = 0;
     for _ in 0..ROUNDS {

@@ -73,7 +73,10 @@ async fn a_hundred_thousand_changes_by_eight_writers_give_what_the_oracle_says()
     workers.start();
     workers.start();
     let listener = Listener::start(&scene.hub, subscriber::Options::default()).await;
-    let load = Load::start(&scene, Plan { seed: 2, writers: 8, users: 20_000, changes: 12_500, pace: None });
+    let load = Load::start(
+        &scene,
+        Plan { seed: 2, writers: 8, users: 20_000, changes: 12_500, pace: None, mutual_percent: 0 },
+    );
     let written = load.finish().await;
     assert_eq!((written.refused.len(), written.unknown.len()), (0, 0), "{:?}", written.refused.iter().next());
     scene.settle(WAIT).await;
@@ -105,7 +108,10 @@ async fn a_worker_told_to_stop_hands_over_under_load_and_nobody_else_notices() {
     let mut workers = scene.workers();
     let (leaving, staying) = (workers.start(), workers.start());
     scene.shared_between(&[&workers.name(leaving), &workers.name(staying)], WAIT).await;
-    let load = Load::start(&scene, Plan { seed: 3, writers: 2, users: 500, changes: 100_000, pace: Some(1000) });
+    let load = Load::start(
+        &scene,
+        Plan { seed: 3, writers: 2, users: 500, changes: 100_000, pace: Some(1000), mutual_percent: 0 },
+    );
     load.goes_on(500).await;
     let before = scene.standing().await;
 
@@ -128,7 +134,10 @@ async fn workers_that_join_and_leave_take_only_their_share() {
     let mut workers = scene.workers();
     let first = workers.start();
     scene.owned_by(&workers.name(first), WAIT).await;
-    let load = Load::start(&scene, Plan { seed: 4, writers: 2, users: 500, changes: 100_000, pace: Some(600) });
+    let load = Load::start(
+        &scene,
+        Plan { seed: 4, writers: 2, users: 500, changes: 100_000, pace: Some(600), mutual_percent: 0 },
+    );
     let alone = scene.standing().await;
 
     let second = workers.start();

@@ -16,7 +16,8 @@ async fn the_proof_finds_whatever_is_spoilt() {
     let scene = Scene::begin_with(&shared_cluster().await, &foreign_prefix(), 1, &settings).await;
     let mut workers = scene.workers();
     let worker = workers.start();
-    let load = Load::start(&scene, Plan { seed: 5, writers: 1, users: 20, changes: 400, pace: None });
+    let load =
+        Load::start(&scene, Plan { seed: 5, writers: 1, users: 20, changes: 400, pace: None, mutual_percent: 0 });
     let mut written = load.finish().await;
     scene.settle(WAIT).await;
     workers.stop(worker).await;

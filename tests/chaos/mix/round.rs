@@ -15,12 +15,15 @@ use super::schedule::{Kind, Step, schedule};
 use super::stage::{Stage, Strike, now_ms};
 use super::strike::strike;
 use crate::support::lasts;
-use crate::support::scene::{Beats, Load, Plan, Snapshot, Written};
+use crate::support::scene::{Beats, Load, Plan, Scene, Snapshot, Written};
 
 /// Writers whose changes are generated, users whom they write about, and how fast; beside one writer for each shard.
 const WRITERS: u64 = 4;
 const USERS: u32 = 1_000;
 const PACE: u64 = 600;
+const MUTUAL_PERCENT: u32 = 15;
+/// Users who are compared with each other one by one.
+const COMPARED: u32 = 100;
 const SETTLE_WAIT: Duration = Duration::from_secs(60);
 /// How much later than usual a subscriber may hear of a change here: what silences it lasts for seconds, and a server's clock may
 /// be wrong. Other scenes look at how late it hears.
@@ -99,7 +102,14 @@ fn told(panic: &Box<dyn Any + Send>) -> String {
 
 async fn play(stage: &Stage, round: &Round, steps: Vec<Step>) -> (Counts, Vec<Pause>) {
     let seed = round.seed;
-    let plan = Plan { seed, writers: WRITERS, users: USERS, changes: u64::MAX, pace: Some(PACE) };
+    let plan = Plan {
+        seed,
+        writers: WRITERS,
+        users: USERS,
+        changes: u64::MAX,
+        pace: Some(PACE),
+        mutual_percent: MUTUAL_PERCENT,
+    };
     let load = Load::through(&stage.writers, &stage.scene, plan);
     let beats = Beats::start(&stage.writers, &stage.scene);
     let began_ms = now_ms();
@@ -199,6 +209,10 @@ async fn judge(stage: &Stage, snapshot: &Snapshot, written: &Written) -> Counts 
     let mut wrong: Vec<String> = lost.into_iter().map(|(_, line)| line).collect();
     wrong.extend([told.doubled, told.disordered, told.other].concat());
     wrong.extend(scene.judge(snapshot, &Default::default()).await);
+    // What a server loses may be one side of a friendship.
+    if losing.is_empty() {
+        wrong.extend(between_shards(scene, snapshot));
+    }
     for (number, listener) in stage.listeners.iter().enumerate() {
         let misled = listener.misled(scene, snapshot, LATE);
         wrong.extend(misled.into_iter().map(|line| format!("subscriber {number}: {line}")));
@@ -211,4 +225,11 @@ async fn judge(stage: &Stage, snapshot: &Snapshot, written: &Written) -> Counts 
     }
     wrong.into_iter().for_each(|line| stage.wrong(line));
     counts
+}
+
+/// What must be true between shards where nothing was lost.
+fn between_shards(scene: &Scene, snapshot: &Snapshot) -> Vec<String> {
+    let evidence = scene.evidence(snapshot);
+    let users: Vec<_> = (0..COMPARED).map(|user| format!("u{user}").parse().expect("a good id")).collect();
+    [evidence.relays(), evidence.friendships(&users)].concat()
 }

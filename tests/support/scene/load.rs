@@ -37,6 +37,8 @@ pub struct Plan {
     pub changes: u64,
     /// Changes a second of all writers together; as fast as they go where none.
     pub pace: Option<u64>,
+    /// Of a hundred changes, how many are to both sides of a friendship.
+    pub mutual_percent: u32,
 }
 
 /// Writers at work. Nothing of what they do is repeated by the test itself.
@@ -157,7 +159,11 @@ impl Task {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
         });
-        let settings = Settings::new(plan.users, today);
+        let settings = Settings {
+            mutual_percent: plan.mutual_percent,
+            mutual_versions: false,
+            ..Settings::new(plan.users, today)
+        };
         Task {
             name: number,
             generator: Generator::new(plan.seed.wrapping_add(number), settings),

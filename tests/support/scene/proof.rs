@@ -9,6 +9,7 @@ use heyday::position::{CommitId, EntryId};
 use heyday::shard::Shard;
 use heyday::signal::Signal;
 
+use super::super::beyond::Evidence;
 use super::load::TRACE;
 use super::snapshot::text;
 use super::{Scene, Snapshot, Written};
@@ -59,6 +60,18 @@ impl Scene {
         wrong.extend(findings.violations.list.iter().map(|violation| format!("check: {violation}")));
         wrong.extend(findings.undecided.list.iter().map(|undecided| format!("check: {undecided:?}")));
         wrong
+    }
+
+    /// What the shards have told each other, in a scene whose streams still hold everything.
+    pub fn evidence<'a>(&'a self, snapshot: &'a Snapshot) -> Evidence<'a> {
+        let entries = self.layout.shards().map(|shard| {
+            let entries = snapshot.entries(self, shard).into_iter();
+            (shard, entries.map(|(id, fields)| (id, Some(fields.clone()))).collect())
+        });
+        let entries: BTreeMap<Shard, Vec<(EntryId, Option<Fields>)>> = entries.collect();
+        let accepted = entries.values().flatten().filter_map(|(_, fields)| fields.clone()).collect();
+        let (rules, keys, layout, contents) = (&self.rules, &self.keys, &self.layout, &snapshot.contents);
+        Evidence { rules, keys, layout, contents, entries, accepted }
     }
 
     /// What writers were told is true of what is in the streams: `kept` says whether acknowledged appends must all be there,
