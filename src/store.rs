@@ -122,6 +122,8 @@ pub struct Unfinished {
     pub outbox: u64,
     /// Some of the jobs under way, so many at most as were asked for.
     pub jobs: Jobs,
+    /// Whether there may be further ones.
+    pub more: bool,
 }
 
 /// An entry for another shard, as it lies in the outbox.

@@ -42,7 +42,7 @@ fn counts(settings: &Settings) -> Vec<String> {
         ("worker.deliveries_max", worker.deliveries_max, 1..=10_000),
         ("worker.dead_letters_max", worker.dead_letters_max, 1..=100_000_000),
         ("change.field_bytes_max", change.field_bytes_max as u64, 64..=GIB),
-        ("change.fields_max", change.fields_max as u64, 4..=4096),
+        ("change.fields_max", change.fields_max as u64, 16..=4096),
         ("calendar.horizon_days", u64::from(calendar.horizon_days), 1..=300),
         ("log.length_max", log.length_max, 100..=100_000_000),
         ("writer.batch_changes_max", writer.batch_changes_max as u64, 1..=10_000),

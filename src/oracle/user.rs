@@ -74,6 +74,7 @@ impl UserView {
             Kind::Remove { friend, .. } | Kind::Removed { friend, .. } => {
                 self.newer(friend.as_str(), told.version, true) && self.friends.remove(friend).is_some()
             }
+            Kind::Born { .. } if told.producer.is_none() => false,
             Kind::Born { friend, birthday } => match self.friends.get_mut(friend) {
                 Some(known) => std::mem::replace(known, birthday.clone()) != *birthday,
                 None => false,

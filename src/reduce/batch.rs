@@ -204,6 +204,7 @@ impl<'a> Reduction<'a> {
             now: self.loaded.milliseconds,
             entry,
             shard: self.keys.shard.0,
+            relayed: change.relayed.is_some(),
         };
         let mut outcomes = change.users().map(|user| {
             let mut beyond = Beyond { order: &mut self.order, relays: &mut self.relays };

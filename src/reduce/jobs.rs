@@ -115,6 +115,15 @@ impl Jobs {
     }
 }
 
+impl IntoIterator for Jobs {
+    type Item = (Job, Progress);
+    type IntoIter = std::collections::btree_map::IntoIter<Job, Progress>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
 impl FromIterator<(Job, Progress)> for Jobs {
     fn from_iter<I: IntoIterator<Item = (Job, Progress)>>(jobs: I) -> Jobs {
         Jobs(jobs.into_iter().collect())

@@ -97,6 +97,10 @@ impl Step<'_> {
             let fields = self.survey.friends.keys().cloned().collect();
             ops.push(Op::HashDelete { key: place.keys.forgotten(user, commit), fields });
         }
+        if matches!(self.survey.next, Some(Progress::Forget { letters: Some(EntryId::ZERO), .. })) {
+            // Nothing is left in it but what nobody can read.
+            ops.push(Op::Delete { keys: vec![place.keys.forgotten(user, commit)] });
+        }
         let until = match self.progress {
             Progress::Forget { until, .. } => *until,
             Progress::Birthday { .. } => EntryId::ZERO,

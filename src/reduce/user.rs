@@ -38,6 +38,8 @@ pub(super) struct Moment {
     pub now: u64,
     pub entry: EntryId,
     pub shard: u16,
+    /// Whether it comes from another shard's outbox just now, and not from the dead letters.
+    pub relayed: bool,
 }
 
 /// The commit that is written, by server time, and the last dead letter where somebody is forgotten.
@@ -187,6 +189,8 @@ impl<'a> Working<'a> {
                 }
                 self.friend(friend).set(None)
             }
+            // Nobody can tell whether the person has told another date since it became a dead letter.
+            Mirror::Birthday { .. } if !moment.relayed => Outcome::Outdated,
             Mirror::Birthday { friend, birthday } => {
                 let slot = self.friend(friend);
                 if slot.now.is_none() { Outcome::NoSuchFriend } else { slot.set(Some(*birthday)) }

@@ -165,7 +165,7 @@ pub(super) fn check_fence<S: Store>(
     // again first goes on.
     if loaded.generation == 0 {
         return Err(Interrupt::Broken(store::Error {
-            disposition: Disposition::Retry,
+            disposition: Disposition::Refresh,
             reason: "state_lost",
             message: "the shard's state is gone, as after FLUSHALL or a lost key".to_owned(),
         }));

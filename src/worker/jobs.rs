@@ -1,5 +1,6 @@
 //! Jobs under way in a shard, a step at a time between batches, so that no user waits for longer than one step.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tracing::error;
@@ -10,7 +11,7 @@ use super::session::{Session, stop_if_told};
 use super::shard::{Interrupt, Owner};
 use crate::error::Disposition;
 use crate::position::{CommitId, EntryId};
-use crate::reduce::{Job, JobChange, Jobs, Place, Progress, ShardState, Step, Survey};
+use crate::reduce::{Job, JobChange, Jobs, Place, Progress, ShardState, Step};
 use crate::store::{self, Committed, ShardLink, Store};
 
 /// Friends or dead letters that one step looks at, about.
@@ -28,6 +29,8 @@ pub(super) struct Beyond {
     turn: Option<Job>,
     /// Whether the shard may hold further jobs.
     more: bool,
+    /// Jobs that only a person can help on: they stay in the shard, and the next link tries them again.
+    stuck: BTreeSet<Job>,
     /// The last commit that wrote for other shards, until replicas have it.
     unconfirmed: Option<CommitId>,
 }
@@ -45,8 +48,9 @@ impl Beyond {
         let outbox = Outbox::start(&owner.context, owner.keys.shard, left.outbox, upto);
         Ok(Beyond {
             outbox,
-            more: left.jobs.len() >= JOBS_MAX,
+            more: left.more,
             jobs: left.jobs,
+            stuck: BTreeSet::new(),
             turn: None,
             // All that is there was written before this generation, and taking the shard wrote behind it.
             unconfirmed: (waits && left.outbox > 0).then_some(CommitId::new(state.generation, 0)),
@@ -59,7 +63,10 @@ impl Beyond {
 
     /// Takes note of what a commit has begun.
     pub fn committed(&mut self, commit: CommitId, relays: u64, jobs: &[JobChange], waits: bool) {
-        jobs.iter().for_each(|(job, progress)| self.jobs.note(job, progress.as_ref()));
+        for (job, progress) in jobs {
+            self.stuck.remove(job);
+            self.jobs.note(job, progress.as_ref());
+        }
         if relays > 0 && waits {
             self.unconfirmed = Some(commit);
         }
@@ -97,8 +104,15 @@ impl<L: ShardLink> Session<L> {
             self.pause_if_told(owner).await?;
             if self.beyond.outbox.length() >= owner.context.options.outbox_max {
                 self.confirm(owner).await?;
+                // The server counts again with each wait: a lost answer may have left the count too high.
+                self.count_again();
                 self.wait_in_place(owner, outbox_full(owner)).await?;
             } else if self.beyond.jobs.len() >= JOBS_MAX {
+                self.renew(owner).await?;
+                self.confirm(owner).await?;
+                self.tell_while_waiting(owner).await?;
+                // One after the other, so that there is room soon.
+                self.beyond.turn = None;
                 self.step(owner).await?;
             } else {
                 return Ok(());
@@ -111,7 +125,7 @@ impl<L: ShardLink> Session<L> {
         if self.beyond.outbox.length() >= owner.context.options.outbox_max {
             return Ok(());
         }
-        if self.beyond.jobs.is_empty() && self.beyond.more {
+        if self.beyond.more && self.beyond.jobs.len() < JOBS_MAX / 2 {
             self.find_more(owner).await?;
         }
         let next = self.beyond.jobs.after(self.beyond.turn.as_ref());
@@ -121,8 +135,12 @@ impl<L: ShardLink> Session<L> {
         match self.try_step(owner, &job, &progress).await {
             Ok(()) => self.beyond.turn = Some(job),
             Err(Interrupt::Broken(error)) if error.disposition == Disposition::Poison => {
-                error!(shard = owner.keys.shard.0, %job, "job given up: {error}");
-                self.give_up(owner, &job, &progress).await?;
+                error!(shard = owner.keys.shard.0, %job, "job waits for somebody to mend this: {error}");
+                owner.context.metrics.retried(error.reason);
+                self.beyond.jobs.note(&job, None);
+                if self.beyond.stuck.len() < JOBS_MAX {
+                    self.beyond.stuck.insert(job);
+                }
             }
             Err(Interrupt::Broken(error)) => self.wait_in_place(owner, error).await?,
             Err(ended) => return Err(ended),
@@ -133,8 +151,10 @@ impl<L: ShardLink> Session<L> {
     async fn find_more<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>) -> Result<(), Interrupt> {
         match self.link.unfinished(JOBS_MAX).await {
             Ok(left) => {
-                self.beyond.more = left.jobs.len() >= JOBS_MAX;
-                self.beyond.jobs = left.jobs;
+                self.beyond.more = left.more;
+                for (job, progress) in left.jobs.into_iter().filter(|(job, _)| !self.beyond.stuck.contains(job)) {
+                    self.beyond.jobs.note(&job, Some(&progress));
+                }
                 Ok(())
             }
             Err(error) => self.wait_in_place(owner, error).await,
@@ -149,20 +169,6 @@ impl<L: ShardLink> Session<L> {
     ) -> Result<(), Interrupt> {
         let survey = self.link.survey(job, progress, STEP_MAX).await?;
         self.commit_step(owner, Step { job, progress, survey: &survey }).await
-    }
-
-    /// What stands in its way only a person can mend: the job is taken off, so that the others go on.
-    async fn give_up<S: Store<Link = L>>(
-        &mut self,
-        owner: &mut Owner<S>,
-        job: &Job,
-        progress: &Progress,
-    ) -> Result<(), Interrupt> {
-        let survey = Survey { friends: Default::default(), letters: Vec::new(), next: None };
-        match self.commit_step(owner, Step { job, progress, survey: &survey }).await {
-            Err(Interrupt::Broken(error)) => self.wait_in_place(owner, error).await,
-            other => other,
-        }
     }
 
     async fn commit_step<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>, step: Step<'_>) -> Result<(), Interrupt> {

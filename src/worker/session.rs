@@ -172,7 +172,7 @@ impl<L: ShardLink> Session<L> {
     }
 
     /// A lease that could not be renewed for a passing reason is tried again later: safety does not hang on it.
-    async fn renew<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>) -> Result<(), Interrupt> {
+    pub(super) async fn renew<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>) -> Result<(), Interrupt> {
         let options = &owner.context.options;
         if self.leased_at.elapsed() < options.lease_ttl / RENEWALS_PER_TTL {
             return Ok(());
@@ -213,8 +213,13 @@ impl<L: ShardLink> Session<L> {
         Ok(())
     }
 
+    /// The next wait asks the server what waits, however short a while ago it was asked.
+    pub(super) fn count_again(&mut self) {
+        self.tended_at = None;
+    }
+
     /// A shard that waits goes on telling what piles up meanwhile, where its node answers at all.
-    async fn tell_while_waiting<S: Store<Link = L>>(&mut self, owner: &Owner<S>) -> Result<(), Interrupt> {
+    pub(super) async fn tell_while_waiting<S: Store<Link = L>>(&mut self, owner: &Owner<S>) -> Result<(), Interrupt> {
         if self.tended_at.is_some_and(|at| at.elapsed() < owner.context.options.trim_interval) {
             return Ok(());
         }

@@ -49,6 +49,9 @@ impl RedisStore {
             words.extend(fields);
             words.extend(["producer", &producer, "seq", &relay.id.to_string()].map(Vec::from));
         }
+        if replicas > 0 {
+            self.look_for_replicas(target, replicas).await?;
+        }
         for by in [By::Name, By::Body] {
             let mut pipeline = Pipeline::new();
             RELAY.write(&mut pipeline, by, &[&changes], &words);
@@ -71,6 +74,15 @@ impl RedisStore {
             break;
         }
         Ok(())
+    }
+
+    /// Nothing is appended where it could not be passed on: it would be appended again with each try.
+    async fn look_for_replicas(&self, target: Shard, replicas: u32) -> Result<(), store::Error> {
+        let mut pipeline = Pipeline::new();
+        pipeline.command("WAIT").arg_u64(replicas.into()).arg("1");
+        let reached = self.ask_beside(target, "relay", &pipeline).await?.pop().unwrap_or(Reply::Null);
+        let reached = reached.as_u64().map_err(|error| self.told(target, "relay", &error))?;
+        if reached < u64::from(replicas) { Err(too_few(target, reached, replicas)) } else { Ok(()) }
     }
 
     pub(super) async fn delete_relayed(&self, shard: Shard, ids: &[EntryId]) -> Result<(), store::Error> {

@@ -15,6 +15,8 @@ use crate::store::{self, Unfinished};
 
 /// Scans of one survey: a part of a hash from which much was deleted may hold nothing.
 const SCANS_MAX: usize = 16;
+/// Bytes of dead letters after which one survey reads no more.
+const LETTERS_BYTES_MAX: usize = 1 << 20;
 /// The cursor at which a scan begins, and which it answers at its end.
 const EDGE: &str = "0";
 
@@ -24,7 +26,7 @@ impl RedisLink {
         self.pipeline.command("XLEN").arg(outbox.as_bytes());
         self.pipeline.command("HRANDFIELD").arg(fanout.as_bytes()).arg_u64(jobs_max as u64).arg("WITHVALUES");
         let replies = self.request("unfinished", self.reply_timeout()).await?;
-        unfinished(&replies).map_err(|error| self.failed("unfinished", &error))
+        unfinished(&replies, jobs_max).map_err(|error| self.failed("unfinished", &error))
     }
 
     pub(super) async fn survey_job(
@@ -35,17 +37,16 @@ impl RedisLink {
     ) -> Result<Survey, store::Error> {
         match (job, progress) {
             (Job::Forget { user, commit }, Progress::Forget { order, until, letters: None }) => {
-                let key = self.keys.forgotten(user, *commit);
-                let (friends, cursor) = self.scan(&key, EDGE, count).await?;
-                // All friends are gone when a whole scan finds none; the letters come after them.
-                let letters = (cursor == EDGE && friends.is_empty()).then_some(EntryId::ZERO);
+                let friends = self.some(&self.keys.forgotten(user, *commit), count).await?;
+                // What is worked through is deleted. All friends are gone when none is found; the letters come after them.
+                let letters = friends.is_empty().then_some(EntryId::ZERO);
                 let next = Some(Progress::Forget { order: *order, until: *until, letters });
                 Ok(Survey { friends, letters: Vec::new(), next })
             }
             (Job::Forget { .. }, Progress::Forget { order, until, letters: Some(after) }) => {
-                let letters = self.letters(*after, count).await?;
-                let more = letters.last().filter(|last| letters.len() >= count && last.id < *until);
-                let next = more.map(|last| Progress::Forget { order: *order, until: *until, letters: Some(last.id) });
+                let (letters, more) = self.letters(*after, count).await?;
+                let last = letters.last().filter(|last| more && last.id < *until);
+                let next = last.map(|last| Progress::Forget { order: *order, until: *until, letters: Some(last.id) });
                 let letters = letters.into_iter().map(|letter| (letter.id, letter.fields.unwrap_or_default()));
                 Ok(Survey { friends: BTreeMap::new(), letters: letters.collect(), next })
             }
@@ -80,7 +81,34 @@ impl RedisLink {
         Ok((found, cursor))
     }
 
-    async fn letters(&mut self, after: EntryId, count: usize) -> Result<Vec<Entry>, store::Error> {
+    /// So many fields at most, any of them. A scan from the beginning would find less and less of what is left of a large hash.
+    async fn some(&mut self, key: &Key, count: usize) -> Result<BTreeMap<String, String>, store::Error> {
+        self.pipeline.command("HRANDFIELD").arg(key.as_bytes()).arg_u64(count as u64).arg("WITHVALUES");
+        let reply = self.request("survey", self.reply_timeout()).await?.pop().unwrap_or(Reply::Null);
+        readable(&reply).map_err(|error| self.failed("survey", &error))
+    }
+
+    /// About so many letters, fewer where they are large, and whether there are more. It begins with one: how large they are
+    /// nobody knows before.
+    async fn letters(&mut self, after: EntryId, count: usize) -> Result<(Vec<Entry>, bool), store::Error> {
+        let (mut found, mut after, mut bytes, mut page): (Vec<Entry>, _, _, _) = (Vec::new(), after, 0, 1);
+        while found.len() < count && bytes < LETTERS_BYTES_MAX {
+            let more = self.letters_page(after, page).await?;
+            let ended = more.len() < page;
+            let fields = more.iter().flat_map(|letter| letter.fields.iter().flatten());
+            bytes += fields.map(|(name, value)| name.len() + value.len()).sum::<usize>();
+            after = more.last().map_or(after, |last| last.id);
+            found.extend(more);
+            if ended {
+                return Ok((found, false));
+            }
+            let mean = (bytes / found.len()).max(1);
+            page = (LETTERS_BYTES_MAX.saturating_sub(bytes) / mean).clamp(1, (2 * page).min(count));
+        }
+        Ok((found, true))
+    }
+
+    async fn letters_page(&mut self, after: EntryId, count: usize) -> Result<Vec<Entry>, store::Error> {
         let (key, after) = (self.keys.dead_letters.clone(), format!("({after}"));
         self.pipeline.command("XRANGE").arg(key.as_bytes()).arg(after).arg("+").arg("COUNT").arg_u64(count as u64);
         let reply = self.request("survey", self.reply_timeout()).await?.pop().unwrap_or(Reply::Null);
@@ -101,18 +129,19 @@ impl RedisLink {
     }
 }
 
-fn unfinished(replies: &[Reply]) -> Result<Unfinished, Error> {
+fn unfinished(replies: &[Reply], jobs_max: usize) -> Result<Unfinished, Error> {
     let [outbox, jobs] = replies else {
         return Err(Error::protocol("a length and jobs", format!("{} answers", replies.len())));
     };
-    let mut found = Vec::new();
+    let (mut found, mut seen) = (Vec::new(), 0);
     for (job, progress) in jobs.as_pairs()? {
+        seen += 1;
         match parse_job(&text(job)?, &text(progress)?) {
             Ok(job) => found.push(job),
             Err(error) => tracing::warn!("left alone: {error}"),
         }
     }
-    Ok(Unfinished { outbox: outbox.as_u64()?, jobs: Jobs::from_iter(found) })
+    Ok(Unfinished { outbox: outbox.as_u64()?, jobs: Jobs::from_iter(found), more: seen >= jobs_max })
 }
 
 /// Puts the fields that HSCAN gave beside the others, and answers its cursor.
@@ -124,6 +153,17 @@ fn page(reply: &Reply, found: &mut BTreeMap<String, String>) -> Result<String, E
         found.insert(text(name)?, text(value)?);
     }
     Ok(cursor.to_str()?.to_owned())
+}
+
+/// Fields that are text; others nobody of heyday wrote.
+fn readable(reply: &Reply) -> Result<BTreeMap<String, String>, Error> {
+    let mut found = BTreeMap::new();
+    for (name, value) in reply.as_pairs()? {
+        if let Ok(name) = std::str::from_utf8(name.as_bytes()?) {
+            found.insert(name.to_owned(), text(value)?);
+        }
+    }
+    Ok(found)
 }
 
 fn run_id(reply: &Reply) -> Result<String, Error> {

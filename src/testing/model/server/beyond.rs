@@ -16,7 +16,7 @@ impl ShardServer {
     pub fn unfinished(&self, jobs_max: usize) -> Result<Unfinished, Error> {
         let fanout = self.hash(&self.keys.fanout).map_err(refusal::poison)?;
         let jobs = fanout.iter().take(jobs_max).filter_map(|(job, progress)| parse_job(job, progress).ok()).collect();
-        Ok(Unfinished { outbox: self.outbox_length()?, jobs })
+        Ok(Unfinished { outbox: self.outbox_length()?, jobs, more: fanout.len() >= jobs_max })
     }
 
     /// A cursor is the last friend seen, and means something in this epoch only.
