@@ -63,11 +63,13 @@ impl UserView {
     fn own_side(&mut self, told: &Told, at: u64) -> bool {
         match &told.kind {
             Kind::Add { friend, birthday, .. } | Kind::Added { friend, birthday, .. } => {
+                let replayed = matches!(told.kind, Kind::Added { .. }) && told.producer.is_none();
+                let birthday = birthday.clone().filter(|_| !replayed);
                 if !self.newer(friend.as_str(), told.version, false) {
                     return false;
                 }
                 let known = self.friends.get(friend).cloned();
-                let date = birthday.clone().or_else(|| known.clone()).unwrap_or_default();
+                let date = birthday.or_else(|| known.clone()).unwrap_or_default();
                 self.friends.insert(friend.clone(), date.clone());
                 known != Some(date)
             }

@@ -142,8 +142,8 @@ impl<'a> Working<'a> {
         slot.set(Some(date))
     }
 
-    /// Tells the friend's shard of a change to both sides. Where the user was forgotten and not all friends have heard of it,
-    /// this one hears of that first.
+    /// Tells the friend's shard of a change to both sides. Where the user was forgotten and this friend may not have heard of
+    /// it, be it that the job has not come so far or that they were no friends then, it hears of that first.
     fn tell(
         &mut self,
         friend: &UserId,
@@ -152,9 +152,10 @@ impl<'a> Working<'a> {
         mirror: impl FnOnce(UserId, Order) -> Mirror,
     ) {
         *beyond.order = Order::after(moment.entry, moment.shard, *beyond.order);
+        let first = self.versions.forgotten().filter(|_| !self.versions.has_order(friend));
         self.versions.set_order(friend, *beyond.order);
         let me = &self.plan.user;
-        if let Some(order) = self.plan.forgotten {
+        if let Some(order) = self.plan.forgotten.or(first) {
             let forget = Mirror::Forget { friend: me.clone(), order };
             beyond.relays.push(Change::new(friend.clone(), Action::Mirror(forget)));
         }
@@ -180,7 +181,8 @@ impl<'a> Working<'a> {
                     let answer = Mirror::Birthday { friend: self.plan.user.clone(), birthday };
                     beyond.relays.push(Change::new(friend.clone(), Action::Mirror(answer)));
                 }
-                self.add(friend, *birthday)
+                // A replayed one may know an old date.
+                self.add(friend, birthday.filter(|_| moment.relayed))
             }
             Mirror::Remove { friend, order } => {
                 *beyond.order = (*beyond.order).max(*order);
@@ -205,11 +207,11 @@ impl<'a> Working<'a> {
         }
     }
 
-    /// The user's own date, where one was told.
+    /// The user's own date, where one was told; that of a forgotten user is told to be unknown.
     fn own_birthday(&self) -> Option<Birthday> {
         let changed = self.profile.iter().find(|(name, _)| name == BIRTHDAY_FIELD).map(|(_, date)| date.as_deref());
-        let text = changed.unwrap_or(self.loaded.birthday.as_deref())?;
-        Some(lenient(text))
+        let text = changed.unwrap_or(self.loaded.birthday.as_deref());
+        text.map(lenient).or_else(|| self.versions.forgotten().map(|_| Birthday::default()))
     }
 
     /// The position of a friendship that does not exist is not moved: an earlier `add` may still be on its way.

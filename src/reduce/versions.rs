@@ -73,6 +73,24 @@ impl<'a> Versions<'a> {
         true
     }
 
+    /// When the user was forgotten last, as long as that is remembered.
+    pub fn forgotten(&self) -> Option<Order> {
+        match self.find(FORGOTTEN_FIELD)?.stored {
+            Some(Mark::Order(order)) => Some(order),
+            _ => None,
+        }
+    }
+
+    /// Whether a change to both sides of this friendship is remembered.
+    pub fn has_order(&self, friend: &UserId) -> bool {
+        self.find(&order_field(friend)).is_some_and(|slot| slot.stored.is_some())
+    }
+
+    fn find(&self, field: &str) -> Option<&Slot> {
+        let at = self.plan.versions.iter().position(|planned| planned == field)?;
+        self.slots.get(at)
+    }
+
     /// When the user was forgotten, if that was not before `order`.
     pub fn forgotten_since(&mut self, order: Order) -> Option<Order> {
         Some(self.order(FORGOTTEN_FIELD)).filter(|forgotten| order <= *forgotten)

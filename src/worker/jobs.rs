@@ -90,7 +90,7 @@ impl<L: ShardLink> Session<L> {
                 Ok(())
             }
             Ok(false) => {
-                owner.context.metrics.retried(store::TOO_FEW_REPLICAS);
+                owner.troubled(&unconfirmed(owner));
                 Ok(())
             }
             Err(error) => self.wait_in_place(owner, error).await,
@@ -188,6 +188,17 @@ impl<L: ShardLink> Session<L> {
             // The next step loads again, and finds out who wrote the state.
             Committed::Refused => Ok(()),
         }
+    }
+}
+
+fn unconfirmed<S: Store>(owner: &Owner<S>) -> store::Error {
+    store::Error {
+        disposition: Disposition::Retry,
+        reason: store::TOO_FEW_REPLICAS,
+        message: format!(
+            "shard {}: fewer than {} replicas have what is for other shards",
+            owner.keys.shard, owner.context.options.wait_replicas
+        ),
     }
 }
 

@@ -163,12 +163,17 @@ impl<S: Store> Owner<S> {
         }
     }
 
-    /// Waits before the next try, or until the shard is to be given up.
-    pub async fn wait(&mut self, error: &store::Error) -> Result<(), Interrupt> {
+    /// Counts what went wrong, and tells of it where it is news.
+    pub fn troubled(&mut self, error: &store::Error) {
         self.context.metrics.retried(error.reason);
         if self.trouble.is_news(error.reason, error.disposition) {
             warn!(shard = self.keys.shard.0, reason = error.reason, "shard waits: {error}");
         }
+    }
+
+    /// Waits before the next try, or until the shard is to be given up.
+    pub async fn wait(&mut self, error: &store::Error) -> Result<(), Interrupt> {
+        self.troubled(error);
         if error.disposition == Disposition::Full {
             self.memory_full.get_or_insert_with(|| self.context.metrics.memory_full());
         }

@@ -1,6 +1,6 @@
 //! What must be true between shards, in a simulated life as on a real cluster.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use heyday::change::{Fields, UserId};
 use heyday::key::Keys;
@@ -50,7 +50,6 @@ impl Evidence<'_> {
     /// Users who are friends of each other only by changes to both sides see each other, each with the other's own date.
     pub fn friendships(&self, users: &[UserId]) -> Vec<String> {
         let keys = |user: &UserId| self.keys.shard(self.layout, self.layout.shard_of(user));
-        let forgotten = self.forgotten();
         let mut wrong = Vec::new();
         for user in users {
             let friends = self.hash(keys(user).birthdays(user).as_str());
@@ -61,7 +60,7 @@ impl Evidence<'_> {
                     wrong.push(format!("{user} and {friend} are friends on one side only"));
                 }
                 let own = self.hash(keys(friend).profile(friend).as_str()).remove("birthday").unwrap_or_default();
-                if date.is_some_and(|date| *date != own) && !forgotten.contains(friend.as_str()) {
+                if date.is_some_and(|date| *date != own) {
                     wrong.push(format!("{user} knows {friend} by {date:?}, {friend}'s own date is {own:?}"));
                 }
             }
@@ -74,16 +73,5 @@ impl Evidence<'_> {
             Some(Content::Hash(fields)) => fields.clone(),
             _ => BTreeMap::new(),
         }
-    }
-
-    /// Users whom an entry forgot.
-    fn forgotten(&self) -> BTreeSet<String> {
-        let value = |fields: &Fields, wanted: &str| {
-            let found = fields.iter().find(|(name, _)| name == wanted);
-            found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
-        };
-        let all = self.entries.values().flatten().filter_map(|(_, fields)| fields.as_ref());
-        let forgets = all.filter(|fields| value(fields, "type").as_deref() == Some("forget"));
-        forgets.filter_map(|fields| value(fields, "user")).collect()
     }
 }

@@ -29,7 +29,7 @@ use crate::client::writer;
     applied of that producer: so the same command may be run again after a failure, and finishes what is \
     missing. Lines may be added at the end of the file, but not changed, moved or taken out.")]
 pub struct Arguments {
-    /// add, remove, update, birthday or profile
+    /// add, remove, update, birthday, profile or forget
     #[arg(value_name = "TYPE", required_unless_present = "file")]
     kind: Option<String>,
     /// The fields of the change, such as user=42

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use super::nodes::NodeLinks;
 use super::read::entry;
 use super::scripts::{By, RELAY, is_lost};
 use super::{RedisStore, failure};
@@ -28,7 +29,8 @@ impl RedisStore {
         let mut pipeline = Pipeline::new();
         let from = format!("({after}");
         pipeline.command("XRANGE").arg(keys.outbox.as_bytes()).arg(from).arg("+").arg("COUNT").arg_u64(count as u64);
-        let answer = self.ask_beside(shard, "outbox", &pipeline).await?.pop().unwrap_or(Reply::Null);
+        let answer =
+            self.ask_over(&self.shared.links, (shard, "outbox"), &pipeline).await?.pop().unwrap_or(Reply::Null);
         let entries = answer.checked().and_then(Reply::into_array);
         let entries = entries.and_then(|entries| entries.into_iter().map(entry).collect::<Result<Vec<_>, _>>());
         Ok(entries.map_err(|error| self.told(shard, "outbox", &error))?.into_iter().map(relay).collect())
@@ -97,7 +99,8 @@ impl RedisStore {
             command.arg_position(id.milliseconds, id.sequence);
         }
         drop(command);
-        let answer = self.ask_beside(shard, "relayed", &pipeline).await?.pop().unwrap_or(Reply::Null);
+        let answer =
+            self.ask_over(&self.shared.links, (shard, "relayed"), &pipeline).await?.pop().unwrap_or(Reply::Null);
         answer.as_u64().map(drop).map_err(|error| self.told(shard, "relayed", &error))
     }
 
@@ -108,8 +111,17 @@ impl RedisStore {
         asked: &'static str,
         pipeline: &Pipeline,
     ) -> Result<Vec<Reply>, store::Error> {
+        self.ask_over(&self.shared.relays, (shard, asked), pipeline).await
+    }
+
+    async fn ask_over(
+        &self,
+        links: &NodeLinks,
+        (shard, asked): (Shard, &'static str),
+        pipeline: &Pipeline,
+    ) -> Result<Vec<Reply>, store::Error> {
         let node = self.owner(asked, self.shard_keys(shard).slot)?;
-        let sent = self.shared.relays.request(&node.address, self.options(), pipeline).await;
+        let sent = links.request(&node.address, self.options(), pipeline).await;
         sent.map_err(|error| failure::tell(self.topology(), &node.address, asked_of(asked, shard), &error))
     }
 
