@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tracing::error;
 
 use super::batch::check_fence;
@@ -14,8 +15,11 @@ use crate::position::{CommitId, EntryId};
 use crate::reduce::{Job, JobChange, Jobs, Place, Progress, ShardState, Step};
 use crate::store::{self, Committed, ShardLink, Store};
 
-/// Friends or dead letters that one step looks at, about.
+/// Friends or dead letters that one step looks at, about, at most and at least.
 pub const STEP_MAX: usize = 500;
+const STEP_MIN: usize = 32;
+/// Who waits for a step should not wait for longer: steps that take more become smaller.
+const STEP_TIME: Duration = Duration::from_millis(4);
 /// Jobs that are known at a time; the others wait in the shard. With so many under way no further change is read.
 const JOBS_MAX: usize = 1000;
 /// How long one look waits for the replicas.
@@ -27,6 +31,8 @@ pub(super) struct Beyond {
     jobs: Jobs,
     /// The job that had its turn last.
     turn: Option<Job>,
+    /// How much the next step looks at.
+    size: usize,
     /// Whether the shard may hold further jobs.
     more: bool,
     /// Jobs that only a person can help on: they stay in the shard, and the next link tries them again.
@@ -48,6 +54,7 @@ impl Beyond {
         let outbox = Outbox::start(&owner.context, owner.keys.shard, left.outbox, upto);
         Ok(Beyond {
             outbox,
+            size: STEP_MIN,
             more: left.more,
             jobs: left.jobs,
             stuck: BTreeSet::new(),
@@ -167,8 +174,12 @@ impl<L: ShardLink> Session<L> {
         job: &Job,
         progress: &Progress,
     ) -> Result<(), Interrupt> {
-        let survey = self.link.survey(job, progress, STEP_MAX).await?;
-        self.commit_step(owner, Step { job, progress, survey: &survey }).await
+        let started = Instant::now();
+        let survey = self.link.survey(job, progress, self.beyond.size).await?;
+        let done = self.commit_step(owner, Step { job, progress, survey: &survey }).await;
+        let size = self.beyond.size;
+        self.beyond.size = if started.elapsed() > STEP_TIME { size / 2 } else { size * 2 }.clamp(STEP_MIN, STEP_MAX);
+        done
     }
 
     async fn commit_step<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>, step: Step<'_>) -> Result<(), Interrupt> {
