@@ -16,7 +16,7 @@ use crate::reduce::{Job, JobChange, Jobs, Place, Progress, ShardState, Step};
 use crate::store::{self, Committed, ShardLink, Store};
 
 /// Friends or dead letters that one step looks at, about, at most and at least.
-pub const STEP_MAX: usize = 500;
+const STEP_MAX: usize = 500;
 const STEP_MIN: usize = 32;
 /// Who waits for a step should not wait for longer: steps that take more become smaller.
 const STEP_TIME: Duration = Duration::from_millis(4);

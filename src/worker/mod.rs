@@ -52,8 +52,6 @@ pub struct Options {
     pub deliveries_max: u64,
 }
 
-pub use jobs::STEP_MAX;
-
 /// See [`Options::deliveries_max`].
 pub const DELIVERIES_FACTOR: u64 = 4;
 
