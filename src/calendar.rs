@@ -1,18 +1,30 @@
 //! Which days have a key, when a celebration is due, and when a day's key may go: all from a moment and the settings.
+//!
+//! A day is a day in the user's own zone. At any moment two dates, and for an hour of the day three, are "today" somewhere, so
+//! the days that have a key are counted from the earliest and the latest of them: then nobody's yesterday or horizon is missing.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use jiff::civil::{Date, Time};
-use jiff::tz::TimeZone;
+use jiff::tz::{TimeZone, TimeZoneDatabase};
+use jiff::{SignedDuration, Timestamp};
 
 use crate::birthday::{Birthday, LeapDay};
+
+/// How far a zone is behind UTC at most, and how far ahead.
+const ZONE_BEHIND_MAX: SignedDuration = SignedDuration::from_hours(12);
+pub const ZONE_AHEAD_MAX: SignedDuration = SignedDuration::from_hours(14);
+
+/// The zones as this build knows them, whatever the machine has: so all workers of a cluster agree.
+static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
 /// The rules of the calendar, alike for every worker of a cluster.
 #[derive(Clone, Debug)]
 pub struct Calendar {
     /// Days ahead of today that have a key.
     pub horizon_days: u16,
+    /// The zone of users who have told none.
     pub time_zone: TimeZone,
     pub leap_day: LeapDay,
     /// The local time at which a celebration is due.
@@ -21,12 +33,27 @@ pub struct Calendar {
     pub day_grace: Duration,
 }
 
-/// The days that have a key at a moment: yesterday to the horizon.
+/// The days that have a key at a moment: from yesterday where it is earliest to the horizon where it is latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     pub first: Date,
-    pub today: Date,
     pub last: Date,
+}
+
+/// The zone of an IANA name, in capitals or not; none for a name that is none.
+pub fn zone_named(name: &str) -> Option<TimeZone> {
+    ZONES.get(name).ok().filter(|zone| zone.iana_name().is_some())
+}
+
+impl Window {
+    pub fn holds(&self, date: Date) -> bool {
+        self.first <= date && date <= self.last
+    }
+
+    pub fn days(&self) -> impl Iterator<Item = Date> {
+        let last = self.last;
+        self.first.series(jiff::Span::new().days(1)).take_while(move |date| *date <= last)
+    }
 }
 
 impl Default for Calendar {
@@ -42,19 +69,29 @@ impl Default for Calendar {
 }
 
 impl Calendar {
-    /// The local date at a moment in Unix milliseconds; moments outside the calendar's years are held at its ends.
+    /// The zone of a user whose profile says this; the calendar's where it says nothing, or nothing that is a zone.
+    pub fn zone(&self, tz: Option<&str>) -> TimeZone {
+        tz.and_then(zone_named).unwrap_or_else(|| self.time_zone.clone())
+    }
+
+    /// The date in the calendar's own zone at a moment in Unix milliseconds.
     pub fn today(&self, milliseconds: u64) -> Date {
-        let milliseconds = i64::try_from(milliseconds).unwrap_or(i64::MAX);
-        let moment = Timestamp::from_millisecond(milliseconds).unwrap_or(Timestamp::MAX);
-        moment.to_zoned_datetime(self.time_zone.clone()).date()
+        Calendar::today_in(&self.time_zone, milliseconds)
+    }
+
+    /// The date in a zone at a moment in Unix milliseconds; moments outside the calendar's years are held at its ends.
+    pub fn today_in(zone: &TimeZone, milliseconds: u64) -> Date {
+        zone.to_datetime(moment(milliseconds)).date()
     }
 
     pub fn window(&self, milliseconds: u64) -> Window {
-        let today = self.today(milliseconds);
+        let date = |moment: Timestamp| TimeZone::UTC.to_datetime(moment).date();
+        let now = moment(milliseconds);
+        let earliest = date(now.saturating_sub(ZONE_BEHIND_MAX).unwrap_or(now));
+        let latest = date(now.saturating_add(ZONE_AHEAD_MAX).unwrap_or(now));
         Window {
-            first: today.yesterday().unwrap_or(today),
-            today,
-            last: today.saturating_add(jiff::Span::new().days(i64::from(self.horizon_days))),
+            first: earliest.yesterday().unwrap_or(earliest),
+            last: latest.saturating_add(jiff::Span::new().days(i64::from(self.horizon_days))),
         }
     }
 
@@ -63,29 +100,23 @@ impl Calendar {
         birthday.days_between(window.first, window.last, self.leap_day)
     }
 
-    /// When a celebration on `date` is due, in Unix seconds.
-    pub fn due(&self, date: Date) -> i64 {
-        self.instant(date, self.notify_at)
+    /// When a celebration on `date` is due in a zone, in Unix seconds. A local time that a clock change skips is taken as the
+    /// time after the gap.
+    pub fn due(&self, zone: &TimeZone, date: Date) -> i64 {
+        zone.to_timestamp(date.to_datetime(self.notify_at)).map_or(i64::MAX / 2, |due| due.as_second())
     }
 
-    /// When the key of `date` may expire, in Unix seconds: the end of the day and the grace after it.
+    /// When the key of `date` may expire, in Unix seconds: the end of the day where it ends last, and the grace after it.
     pub fn expires_at(&self, date: Date) -> i64 {
-        let end = date.tomorrow().map_or(i64::MAX / 2, |tomorrow| self.instant(tomorrow, Time::midnight()));
+        let end = date.tomorrow().ok().and_then(|tomorrow| TimeZone::UTC.to_timestamp(tomorrow.at(0, 0, 0, 0)).ok());
+        let end = end.map_or(i64::MAX / 2, |end| end.as_second() + ZONE_BEHIND_MAX.as_secs());
         end.saturating_add(self.day_grace.as_secs().try_into().unwrap_or(i64::MAX / 2))
     }
+}
 
-    /// When `date` comes within the horizon, in Unix milliseconds: from then on changes keep its key.
-    pub fn opens_at(&self, date: Date) -> i64 {
-        let first = date.saturating_sub(jiff::Span::new().days(i64::from(self.horizon_days)));
-        self.instant(first, Time::midnight()).saturating_mul(1000)
-    }
-
-    /// A local time that a clock change skips is taken as the time after the gap.
-    fn instant(&self, date: Date, time: Time) -> i64 {
-        date.to_datetime(time)
-            .to_zoned_datetime(self.time_zone.clone())
-            .map_or(i64::MAX / 2, |zoned| zoned.timestamp().as_second())
-    }
+fn moment(milliseconds: u64) -> Timestamp {
+    let milliseconds = i64::try_from(milliseconds).unwrap_or(i64::MAX);
+    Timestamp::from_millisecond(milliseconds).unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]
@@ -110,27 +141,63 @@ mod tests {
     }
 
     #[test]
-    fn the_window_reaches_from_yesterday_to_the_horizon() {
+    fn the_window_reaches_from_the_earliest_yesterday_to_the_latest_horizon() {
+        // 07:00 in the west, 09:00 of the next day in the east.
         let window = calendar("UTC").window(EVENING);
-        assert_eq!(
-            (window.first, window.today, window.last),
-            (date(2026, 11, 28), date(2026, 11, 29), date(2026, 12, 7))
-        );
+        assert_eq!(window, Window { first: date(2026, 11, 28), last: date(2026, 12, 8) });
+        assert_eq!(calendar("Pacific/Kiritimati").window(EVENING), window, "whatever the calendar's own zone");
+        assert_eq!(window.days().count(), 11);
+        assert!(window.holds(date(2026, 12, 8)) && !window.holds(date(2026, 12, 9)));
+        // 22:00 of the day before, and 00:00 of the day after: three dates at once.
+        let window = calendar("UTC").window(EVENING - 9 * 3_600_000);
+        assert_eq!(window, Window { first: date(2026, 11, 27), last: date(2026, 12, 8) });
+    }
+
+    #[test]
+    fn nobodys_yesterday_or_horizon_is_outside_the_window() {
+        for zone in ["Pacific/Kiritimati", "Etc/GMT+12", "Asia/Kathmandu", "America/St_Johns", "Pacific/Chatham"] {
+            let zone = zone_named(zone).unwrap();
+            for hour in 0..48 {
+                let now = EVENING + hour * 3_600_000;
+                let (window, today) = (calendar("UTC").window(now), Calendar::today_in(&zone, now));
+                let last = today.checked_add(jiff::Span::new().days(8)).unwrap();
+                assert!(window.holds(today.yesterday().unwrap()) && window.holds(last), "{zone:?} {hour}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_user_without_a_zone_has_the_calendars() {
+        let calendar = calendar("Asia/Kathmandu");
+        for (tz, expected) in [
+            (Some("Europe/Berlin"), "Europe/Berlin"),
+            (Some("europe/berlin"), "Europe/Berlin"),
+            (Some("Mars/Olympus"), "Asia/Kathmandu"),
+            (Some(""), "Asia/Kathmandu"),
+            (None, "Asia/Kathmandu"),
+        ] {
+            assert_eq!(calendar.zone(tz).iana_name(), Some(expected), "{tz:?}");
+        }
     }
 
     #[test]
     fn due_is_the_local_notify_time_across_clock_changes() {
-        let berlin = calendar("Europe/Berlin");
-        assert_eq!(berlin.due(date(2026, 3, 28)), 1_774_684_800, "08:00 UTC in winter");
-        assert_eq!(berlin.due(date(2026, 3, 29)), 1_774_767_600, "07:00 UTC in summer");
-        let gap = Calendar { notify_at: Time::constant(2, 30, 0, 0), ..berlin };
-        assert_eq!(gap.due(date(2026, 3, 29)), 1_774_747_800, "02:30 does not exist, 03:30 local follows");
+        let (calendar, berlin) = (Calendar::default(), zone_named("Europe/Berlin").unwrap());
+        assert_eq!(calendar.due(&berlin, date(2026, 3, 28)), 1_774_684_800, "08:00 UTC in winter");
+        assert_eq!(calendar.due(&berlin, date(2026, 3, 29)), 1_774_767_600, "07:00 UTC in summer");
+        let gap = Calendar { notify_at: Time::constant(2, 30, 0, 0), ..calendar.clone() };
+        assert_eq!(gap.due(&berlin, date(2026, 3, 29)), 1_774_747_800, "02:30 does not exist, 03:30 local follows");
+        // 25 October has 02:30 twice: the first of them.
+        assert_eq!(gap.due(&berlin, date(2026, 10, 25)), 1_792_888_200);
+        // Samoa had no 30 December 2011 at all: it follows at once when the next day begins there.
+        let apia = zone_named("Pacific/Apia").unwrap();
+        assert_eq!(calendar.due(&apia, date(2011, 12, 30)), calendar.due(&apia, date(2011, 12, 31)));
     }
 
     #[test]
-    fn a_day_key_outlives_its_day_by_the_grace() {
+    fn a_day_key_outlives_its_day_everywhere_by_the_grace() {
         let utc = calendar("UTC");
-        assert_eq!(utc.expires_at(date(2026, 11, 29)), 1_795_996_800 + 25 * 3600);
+        assert_eq!(utc.expires_at(date(2026, 11, 29)), 1_795_996_800 + 12 * 3600 + 25 * 3600);
     }
 
     #[test]

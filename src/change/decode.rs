@@ -3,17 +3,18 @@
 use std::str::FromStr;
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use jiff::civil::Date;
-use jiff::{SignedDuration, Timestamp};
 
 use super::id::name;
-use super::{Action, Change, Fields, Limits, MIRROR_USERS_MAX, Mirror, PROFILE_NAME_BYTES_MAX, PROFILE_RESERVED};
+use super::{
+    Action, Change, Fields, Limits, MIRROR_USERS_MAX, Mirror, PROFILE_NAME_BYTES_MAX, PROFILE_RESERVED, ZONE_FIELD,
+};
 use super::{Problem, Producer, Rejection, Relayed, SHARD_PRODUCER, TOKEN_BYTES_MAX, USER_BYTES_MAX, UserId};
 use crate::birthday::{Birthday, ParseError};
+use crate::calendar::{ZONE_AHEAD_MAX, zone_named};
 
 const PROFILE_PREFIX: &[u8] = b"profile.";
-/// No zone is further ahead of UTC: a date beyond this one's today is in the future everywhere.
-const ZONE_AHEAD_MAX: SignedDuration = SignedDuration::from_hours(14);
 
 impl Change {
     /// `entry_milliseconds` is the entry id's time, against which a future date is judged: so the same entry always
@@ -227,6 +228,9 @@ impl<'a> Raw<'a> {
             }
             if fields.iter().any(|(earlier, _)| earlier == field) {
                 return Err(reject(Problem::Repeated));
+            }
+            if field == ZONE_FIELD && !value.is_empty() && zone_named(value).is_none() {
+                return Err(reject(Problem::NoSuchZone));
             }
             fields.push((field.to_owned(), (!value.is_empty()).then(|| value.to_owned())));
         }

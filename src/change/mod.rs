@@ -31,6 +31,9 @@ pub const SHARD_PRODUCER: &str = "shard:";
 /// The names of a profile's fields that heyday keeps itself.
 pub const PROFILE_RESERVED: [&str; 5] = ["schema", "version", "updated_at", "birthday", "last_activity"];
 
+/// The profile field that names the user's own time zone.
+pub const ZONE_FIELD: &str = "tz";
+
 /// The fields of a stream entry, in the order in which they were written.
 pub type Fields = Vec<(Bytes, Bytes)>;
 

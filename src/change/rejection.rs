@@ -40,6 +40,8 @@ pub enum Problem {
     Future,
     #[error("expected YYYY-MM-DD, --MM-DD or nothing")]
     DateForm,
+    #[error("expected the IANA name of a time zone, such as Europe/Berlin")]
+    NoSuchZone,
     #[error("expected a number from 0 to 18446744073709551615")]
     NotANumber,
     #[error("expected 0 or 1")]
@@ -101,6 +103,7 @@ kinds! {
     Repeated = "repeated",
     SameAsUser = "same_as_user",
     Birthday = "birthday",
+    NoSuchZone = "no_such_zone",
     NotANumber = "not_a_number",
     IncompletePair = "incomplete_pair",
     UnknownType = "unknown_type",
@@ -134,6 +137,7 @@ impl Problem {
             Problem::Repeated => Kind::Repeated,
             Problem::SameAsUser => Kind::SameAsUser,
             Problem::NoSuchDay | Problem::Future | Problem::DateForm => Kind::Birthday,
+            Problem::NoSuchZone => Kind::NoSuchZone,
             Problem::NotANumber | Problem::NotAFlag | Problem::NotAPosition | Problem::NotAShard => Kind::NotANumber,
             Problem::Without(_) => Kind::IncompletePair,
             Problem::UnknownType | Problem::NotYet => Kind::UnknownType,

@@ -88,6 +88,10 @@ fn bad_entries_say_field_value_and_expectation() {
         ("type=profile user=42", "profile.NAME: missing"),
         ("type=profile user=42 profile.=x", r#"profile. "x": empty"#),
         ("type=profile user=42 profile.schema=2", r#"profile.schema "2": kept by heyday itself"#),
+        (
+            "type=profile user=42 profile.tz=GMT+2",
+            r#"profile.tz "GMT+2": expected the IANA name of a time zone, such as Europe/Berlin"#,
+        ),
         ("type=profile user=42 profile.a=1 profile.a=2", r#"profile.a "2": given more than once"#),
         ("type=add user=42 user=43 friend=77", r#"user "43": given more than once"#),
         ("type=add user=42 friend=77 version=-1", r#"version "-1": expected a number from 0 to 18446744073709551615"#),
@@ -164,6 +168,7 @@ fn every_kind_of_problem_is_listed_and_found() {
         Problem::Repeated,
         Problem::SameAsUser,
         Problem::NoSuchDay,
+        Problem::NoSuchZone,
         Problem::NotAFlag,
         Problem::Without("seq"),
         Problem::NotYet,

@@ -4,6 +4,8 @@ use std::fmt;
 
 use jiff::civil::Time;
 use jiff::tz::TimeZone;
+
+use crate::calendar::zone_named;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -49,7 +51,7 @@ impl Zone {
     /// The zone of this IANA name; none where there is no such zone.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
-        TimeZone::get(name).ok().filter(|zone| zone.iana_name().is_some()).map(Self)
+        zone_named(name).map(Self)
     }
 
     #[must_use]

@@ -50,7 +50,9 @@ pub fn began(created_at: Option<u64>, first: Option<&Signal>) -> Option<u64> {
 /// becomes true of every day that the roll has reached.
 fn must_be_complete(calendar: &Calendar, date: Date, began: Option<u64>) -> bool {
     let began = began.and_then(|began| i64::try_from(began).ok());
-    began.is_some_and(|began| began >= calendar.opens_at(date).saturating_add(CLOCK_MARGIN_MILLISECONDS))
+    let opens_at = (calendar.expires_at(date) - calendar.day_grace.as_secs() as i64 - 26 * 3600) * 1000
+        - i64::from(calendar.horizon_days + 1) * 86_400_000;
+    began.is_some_and(|began| began >= opens_at.saturating_add(CLOCK_MARGIN_MILLISECONDS))
 }
 
 impl Day {
@@ -58,7 +60,7 @@ impl Day {
         Day {
             date,
             key: keys.day(date),
-            due: calendar.due(date),
+            due: calendar.due(&calendar.time_zone, date),
             complete: must_be_complete(calendar, date, began),
             calendar: calendar.clone(),
         }
@@ -78,7 +80,7 @@ impl Day {
     /// The score that a friend with this stored date has on this day. A date that cannot be read counts as unknown.
     pub fn score(&self, stored: Option<&str>) -> Option<i64> {
         let birthday = Birthday::parse(stored?).ok()?;
-        let day = Window { first: self.date, today: self.date, last: self.date };
+        let day = Window { first: self.date, last: self.date };
         self.calendar.days(birthday, day).next().map(|_| self.due)
     }
 
@@ -127,7 +129,7 @@ mod tests {
     #[test]
     fn members_stand_where_the_views_put_them() {
         let day = day(1, Some(NOW));
-        let due = Calendar::default().due(day.date).to_string();
+        let due = Calendar::default().due(&jiff::tz::TimeZone::UTC, day.date).to_string();
         let told = |stored, found| match day.judge("a:b", stored, found, NOW) {
             Standing::Wrong(violation) => format!("expected {}, found {}", violation.expected, violation.found),
             other => format!("{other:?}"),
@@ -153,12 +155,12 @@ mod tests {
 
     #[test]
     fn only_a_day_that_opened_before_everything_else_must_be_complete() {
-        // Eight days ahead opens today at midnight, 19 hours ago.
+        // Eight days ahead opened at the first midnight of today anywhere, 33 hours ago.
         let missing = |began| day(7, began).judge("a:b", Some("--12-07"), None, NOW);
         assert!(matches!(missing(Some(NOW)), Standing::Wrong(_)));
-        assert!(matches!(missing(Some(NOW - 17 * HOUR)), Standing::Wrong(_)));
-        assert_eq!(missing(Some(NOW - 18 * HOUR)), Standing::NotRolled, "clocks may differ");
-        assert_eq!(missing(Some(NOW - 20 * HOUR)), Standing::NotRolled);
+        assert!(matches!(missing(Some(NOW - 31 * HOUR)), Standing::Wrong(_)));
+        assert_eq!(missing(Some(NOW - 32 * HOUR)), Standing::NotRolled, "clocks may differ");
+        assert_eq!(missing(Some(NOW - 34 * HOUR)), Standing::NotRolled);
         assert_eq!(missing(None), Standing::NotRolled);
         assert!(
             matches!(day(7, None).judge("a:b", None, Some("1"), NOW), Standing::Wrong(_)),

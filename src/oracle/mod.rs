@@ -190,7 +190,7 @@ impl Oracle {
     fn days(&self, view: &ShardView, keys: &ShardKeys, window: Window, contents: &mut Contents) {
         let calendar = &self.rules.calendar;
         for date in window.first.series(jiff::Span::new().days(1)).take_while(|date| *date <= window.last) {
-            let due = calendar.due(date);
+            let due = calendar.due(&calendar.time_zone, date);
             let members: BTreeMap<String, i64> = view
                 .users
                 .iter()

@@ -351,7 +351,7 @@ impl Days {
                 self.days.entry(date).or_default().removed.push(day_member(user, change.friend));
             }
             for date in after {
-                let member = (rules.calendar.due(date), day_member(user, change.friend));
+                let member = (rules.calendar.due(&rules.calendar.time_zone, date), day_member(user, change.friend));
                 self.days.entry(date).or_default().added.push(member);
             }
         }

@@ -86,7 +86,7 @@ async fn both_sides_end_alike_however_their_changes_meet() {
         malformed_percent: 0.0,
         mutual_percent: 40,
         forgets_per_thousand: 5,
-        ..Settings::new(30, scene.window().today)
+        ..Settings::new(30, scene.today())
     };
     let mut generator = Generator::new(5, settings);
     let writer = scene.hub.writer(Options::default());

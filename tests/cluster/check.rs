@@ -47,7 +47,7 @@ async fn repair_beside_a_worker_leaves_what_the_views_say() {
 /// A listed user is taken out of the index, one without a view put in, and a day gets a wrong member and loses a right one.
 async fn damage(scene: &Scene, shard: Shard) {
     let keys = scene.shard_keys(shard);
-    let day = keys.day(scene.window().today).to_string();
+    let day = keys.day(scene.today()).to_string();
     let users = keys.users.to_string();
     let picked = async |words: &[&str]| match scene.command(shard, words).await {
         Reply::Null => None,
@@ -60,7 +60,7 @@ async fn damage(scene: &Scene, shard: Shard) {
         scene.command(shard, &["ZREM", &day, &member]).await;
     }
     scene.command(shard, &["ZADD", &day, "7", "nobody:nowhere"]).await;
-    let end = scene.rules.calendar.expires_at(scene.window().today).to_string();
+    let end = scene.rules.calendar.expires_at(scene.today()).to_string();
     scene.command(shard, &["EXPIREAT", &day, &end]).await;
     scene.command(shard, &["ZADD", &users, "0", &nobody(scene, shard)]).await;
 }
@@ -81,8 +81,8 @@ async fn repair_that_a_commit_overtakes_is_decided_anew() {
     let mut workers = scene.workers();
     workers.start();
     let keys = scene.shard_keys(Shard(0));
-    let (day, changes) = (keys.day(scene.window().today).to_string(), keys.changes.to_string());
-    let birthday = format!("--{}", scene.window().today.strftime("%m-%d"));
+    let (day, changes) = (keys.day(scene.today()).to_string(), keys.changes.to_string());
+    let birthday = format!("--{}", scene.today().strftime("%m-%d"));
     let add = ["XADD", &changes, "*", "type", "add", "user", "a", "friend", "b", "birthday", &birthday];
     scene.command(Shard(0), &add).await;
     scene.settle(WAIT).await;

@@ -24,7 +24,7 @@ async fn entries_of_any_program_give_the_same_views_as_the_writer() {
     let (mut one, mut other) = (through_writer.workers(), by_hand.workers());
     one.start();
     other.start();
-    let settings = Settings { malformed_percent: 0.0, ..Settings::new(12, through_writer.window().today) };
+    let settings = Settings { malformed_percent: 0.0, ..Settings::new(12, through_writer.today()) };
     let mut generator = Generator::new(1, settings);
     let writer = through_writer.hub.writer(Options::default());
     for _ in 0..150 {

@@ -32,7 +32,7 @@ pub struct Verdict {
 
 /// The days that had a key all the time: a midnight in the middle of the run opens and closes one.
 pub fn common(before: Window, after: Window) -> Window {
-    Window { first: before.first.max(after.first), today: after.today, last: before.last.min(after.last) }
+    Window { first: before.first.max(after.first), last: before.last.min(after.last) }
 }
 
 /// Compares what is stored and what was heard with what was written. The cluster must be at rest.
@@ -151,7 +151,7 @@ fn is_view(hub: &Hub, name: &str, window: Window) -> bool {
         return true;
     }
     let date = name.rsplit(':').next().and_then(|date| date.parse().ok());
-    date.is_some_and(|date| window.first <= date && date <= window.last)
+    date.is_some_and(|date| window.holds(date))
 }
 
 fn flat(content: &Content) -> BTreeMap<String, String> {
@@ -187,9 +187,10 @@ mod tests {
     #[test]
     fn only_days_that_had_a_key_all_the_time_are_compared() {
         let calendar = crate::calendar::Calendar::default();
-        const MIDNIGHT: u64 = 1_795_996_800_000;
-        let window = common(calendar.window(MIDNIGHT - 1), calendar.window(MIDNIGHT));
-        assert_eq!(window.first.to_string(), "2026-11-29");
+        // 2026-11-29T12:00:00Z: in between a day began where it is latest, and one where it is earliest.
+        const NOON: u64 = 1_795_953_600_000;
+        let window = common(calendar.window(NOON - 3 * 3_600_000), calendar.window(NOON));
+        assert_eq!(window.first.to_string(), "2026-11-28");
         assert_eq!(window.last.to_string(), "2026-12-07");
     }
 }

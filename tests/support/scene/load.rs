@@ -84,7 +84,7 @@ impl Load {
         let answers = Arc::new(Answers::default());
         let writers = (0..plan.writers)
             .map(|number| {
-                let today = scene.window().today;
+                let today = scene.today();
                 let task = Task::new(hub, today, (&plan, number), (stop.clone(), answers.clone()));
                 tokio::spawn(task.run(plan.changes))
             })

@@ -115,7 +115,12 @@ impl Scene {
         let drift = self.clock_drift_max.as_millis() as u64;
         let began = self.rules.calendar.window(self.began_milliseconds - drift);
         let now = self.rules.calendar.window(now_milliseconds() + drift);
-        Window { first: now.first, today: began.today, last: began.last }
+        Window { first: now.first, last: began.last }
+    }
+
+    /// The date where nobody has told a zone.
+    pub fn today(&self) -> jiff::civil::Date {
+        self.rules.calendar.today(now_milliseconds())
     }
 
     /// The cluster as it is now.
