@@ -6,7 +6,7 @@
 //!
 //! | layer | modules | may use |
 //! |---|---|---|
-//! | 1 pure | [`change`] [`key`] [`shard`] [`position`] [`birthday`] [`calendar`] [`lease`] [`reduce`] [`signal`] [`error`] [`invariant`] | 1 |
+//! | 1 pure | [`change`] [`key`] [`shard`] [`position`] [`birthday`] [`calendar`] [`lease`] [`profile`] [`activity`] [`reduce`] [`signal`] [`error`] [`invariant`] | 1 |
 //! | 2 boundaries | [`store`] [`redis`] [`task`] `metrics` | 1 |
 //! | 3 parts | `worker` [`client`] | 1, 2; never each other |
 //! | 4 process | `config` `cli` `admin` `local` `oracle` | all but 5 |
@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod activity;
 pub mod birthday;
 pub mod calendar;
 pub mod change;
@@ -22,6 +23,7 @@ pub mod invariant;
 pub mod key;
 pub mod lease;
 pub mod position;
+pub mod profile;
 pub mod reduce;
 pub mod shard;
 pub mod signal;
