@@ -16,6 +16,7 @@
 //! are. Nothing here needs the feature `server`.
 
 mod backoff;
+pub mod day;
 mod hub;
 mod lane;
 mod listen;
@@ -24,6 +25,7 @@ pub mod reader;
 mod reading;
 mod session;
 pub mod subscriber;
+pub mod upcoming;
 pub mod writer;
 
 use std::fmt;

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::civil::Date;
+
 use super::{Failure, Hub};
 use crate::birthday::{Birthday, Next};
 use crate::calendar::Calendar;
-use crate::change::UserId;
+use crate::change::{UserId, ZONE_FIELD};
 use crate::error::Disposition;
 use crate::redis::views::{StoredView, read_view};
 use crate::shard::Shard;
@@ -48,6 +50,8 @@ pub struct View {
     pub state: State,
     /// How long the oldest change that the view may lack has been waiting; zero where there is none.
     pub freshness: Duration,
+    /// The day that it is for the user: in the zone of the profile, or the calendar's where it tells none.
+    pub today: Date,
     pub profile: Profile,
     /// Soonest celebration first, unknown dates last, each by id.
     pub friends: Vec<Friend>,
@@ -131,6 +135,14 @@ impl Reader {
         Reader { hub, options: Arc::new(options) }
     }
 
+    pub(super) fn hub(&self) -> &Hub {
+        &self.hub
+    }
+
+    pub(super) fn options(&self) -> &Options {
+        &self.options
+    }
+
     /// A user's view; an empty one for a user nobody has told of.
     ///
     /// One round trip, and a second one only where the shard is behind.
@@ -161,7 +173,8 @@ fn view(user: UserId, shard: Shard, stored: StoredView, options: &Options) -> Vi
     } else {
         State::Live
     };
-    let today = options.calendar.today(stored.now);
+    let tz = stored.profile.iter().find(|(name, _)| name == ZONE_FIELD).map(|(_, tz)| tz.as_str());
+    let today = Calendar::today_in(&options.calendar.zone(tz), stored.now);
     let friend = |(id, date): (String, String)| {
         let birthday = lenient(&date);
         Some(Friend { friend: id.parse().ok()?, birthday, next: birthday.next(today, options.calendar.leap_day) })
@@ -171,7 +184,7 @@ fn view(user: UserId, shard: Shard, stored: StoredView, options: &Options) -> Vi
         let key = |friend: &Friend| friend.next.map_or(i32::MAX, |next| next.days);
         key(left).cmp(&key(right)).then_with(|| left.friend.cmp(&right.friend))
     });
-    View { user, shard, state, freshness, profile: profile(stored.profile), friends }
+    View { user, shard, state, freshness, today, profile: profile(stored.profile), friends }
 }
 
 fn profile(stored: Vec<(String, String)>) -> Profile {

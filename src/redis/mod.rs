@@ -5,6 +5,7 @@
 //! [`Topology`] says which node owns a slot.
 
 pub mod append;
+pub mod day;
 #[cfg(feature = "server")]
 pub mod dead_letters;
 mod decode;
@@ -25,7 +26,6 @@ mod pipes;
 #[cfg(feature = "server")]
 pub mod preflight;
 mod pubsub;
-#[cfg(feature = "server")]
 mod query;
 mod reply;
 mod shards;

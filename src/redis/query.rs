@@ -1,5 +1,5 @@
-//! Reads for operators: many commands to one node in one write, each with an answer of its own, also while a slot is on
-//! its way to another node.
+//! Reads over pipes: many commands to one node in one write, each with an answer of its own, also while a slot is on its way
+//! to another node.
 
 use std::collections::BTreeMap;
 
@@ -51,6 +51,7 @@ pub(super) async fn ask(
 }
 
 /// A prefix as a pattern that matches only itself.
+#[cfg(feature = "server")]
 pub fn escaped(prefix: &str) -> String {
     prefix
         .chars()
@@ -58,7 +59,7 @@ pub fn escaped(prefix: &str) -> String {
         .collect()
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "server"))]
 mod tests {
     #[test]
     fn a_prefix_is_no_pattern() {

@@ -35,11 +35,17 @@ impl Ground {
     /// The same with a proxy between the client and the node that owns the shard.
     pub async fn with_proxy(nodes: &Nodes, shards: u32, proxied: Shard) -> (Ground, Proxy) {
         let mut ground = Ground::new(nodes, shards).await;
-        let owner = ground.owner(proxied);
+        let proxy = ground.put_proxy(proxied).await;
+        (ground, proxy)
+    }
+
+    /// Puts one there from now on.
+    pub async fn put_proxy(&mut self, proxied: Shard) -> Proxy {
+        let owner = self.owner(proxied);
         let proxy = Proxy::start(&owner).await;
         let map = BTreeMap::from([(owner, proxy.address().clone())]);
-        ground.hub = connect(nodes, &ground.prefix, map).await;
-        (ground, proxy)
+        self.hub = connect(&self.nodes, &self.prefix, map).await;
+        proxy
     }
 
     pub fn owner(&self, shard: Shard) -> NodeAddress {
@@ -124,7 +130,12 @@ async fn ask_owner(nodes: &Nodes, slot: u16, pipeline: &Pipeline) -> Vec<Reply> 
 
 /// Puts a slot under way from one node to another: new keys go to the target, those there are stay until moved.
 pub async fn begin_move(ground: &Ground, shard: Shard, target: usize) {
-    let (slot, source) = (ground.layout.slot(shard).to_string(), ground.index_of(&ground.owner(shard)));
+    put_under_way(ground, shard, (ground.index_of(&ground.owner(shard)), target)).await;
+}
+
+/// The same where the owner may have changed without the ground's client having learnt of it.
+pub async fn put_under_way(ground: &Ground, shard: Shard, (source, target): (usize, usize)) {
+    let slot = ground.layout.slot(shard).to_string();
     let id = async |index| redis_cli(&ground.nodes, index, &["CLUSTER", "MYID"]).await;
     let (source_id, target_id) = (id(source).await, id(target).await);
     redis_cli(&ground.nodes, target, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]).await;

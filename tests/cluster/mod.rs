@@ -3,6 +3,7 @@
 mod across;
 mod check;
 mod client;
+mod day;
 mod guarantees;
 mod leftovers;
 mod letters;
