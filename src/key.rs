@@ -63,7 +63,7 @@ pub const REGISTRY: &[Row] = &[
     row(
         "state:{t}",
         "HASH",
-        "`generation`, `last` (commit id), `applied` (entry id), `applied_at` (Unix ms), counters; the last `owner`, `owned_at`, `released_at`, `moves`",
+        "`generation`, `last` (commit id), `applied` (entry id), `applied_at` (Unix ms), counters; `open` and `rolled` (last days), `roll`, `rolled_at`, `roll_asked`; the last `owner`, `owned_at`, `released_at`, `moves`",
         "for ever",
         false,
     ),
@@ -259,8 +259,8 @@ impl ShardKeys {
 }
 
 /// The member of a day key: ids contain no colon, so the first one parts them.
-pub fn day_member(user: &UserId, friend: &UserId) -> String {
-    [user.as_str(), ":", friend.as_str()].concat()
+pub fn day_member(user: &UserId, friend: &str) -> String {
+    [user.as_str(), ":", friend].concat()
 }
 
 /// The field of `versions` that tells when a user was forgotten.

@@ -7,7 +7,7 @@ use crate::change::{Fields, UserId};
 use crate::error::Disposition;
 use crate::lease::WorkerId;
 use crate::position::EntryId;
-use crate::reduce::{Commit, Entry, Job, Jobs, Loaded, Plan, Progress, ShardState, Survey};
+use crate::reduce::{Commit, Entry, Job, Jobs, Loaded, Plan, Progress, Roll, ShardState, Survey, Surveyed};
 use crate::shard::Shard;
 
 /// Why an operation did not succeed.
@@ -113,6 +113,15 @@ pub struct Backlog {
     pub dead_letters: u64,
     /// Entries for other shards that are not relayed yet.
     pub outbox: u64,
+    pub calendar: CalendarNews,
+}
+
+/// What a shard's calendar hears from outside: the time, and whether somebody asks for a roll.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CalendarNews {
+    /// Server time, Unix milliseconds.
+    pub milliseconds: u64,
+    pub roll_asked: bool,
 }
 
 /// What an owner must go on with that took the shard over.
@@ -124,6 +133,8 @@ pub struct Unfinished {
     pub jobs: Jobs,
     /// Whether there may be further ones.
     pub more: bool,
+    pub roll: Option<Roll>,
+    pub calendar: CalendarNews,
 }
 
 /// An entry for another shard, as it lies in the outbox.
@@ -238,6 +249,10 @@ pub trait ShardLink: Send + 'static {
         progress: &Progress,
         count: usize,
     ) -> impl Future<Output = Result<Survey, Error>> + Send;
+
+    /// The next part of what a roll looks at: users in order, of about `count` friends together, and of as many users at most.
+    /// A user's key of a foreign type is passed over.
+    fn survey_days(&mut self, roll: &Roll, count: usize) -> impl Future<Output = Result<Surveyed, Error>> + Send;
 
     /// Whether so many replicas have all that this link has written, and whatever was written before it took the lease;
     /// waits for them so long at most.

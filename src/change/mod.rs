@@ -151,6 +151,19 @@ pub fn shard_producer(shard: Shard) -> String {
 }
 
 impl Action {
+    /// The friend's date that it tells.
+    pub fn date(&self) -> Option<Birthday> {
+        match self {
+            Action::Add { birthday, .. } | Action::Mirror(Mirror::Add { birthday, .. }) => *birthday,
+            Action::Update { birthday, .. } | Action::Mirror(Mirror::Birthday { birthday, .. }) => Some(*birthday),
+            Action::Remove { .. }
+            | Action::Birthday { .. }
+            | Action::Profile { .. }
+            | Action::Forget
+            | Action::Mirror(Mirror::Remove { .. } | Mirror::Forget { .. }) => None,
+        }
+    }
+
     /// The value of the field `type`.
     pub fn name(&self) -> &'static str {
         match self {

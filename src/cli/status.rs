@@ -297,7 +297,13 @@ mod tests {
             generation: 1_700_000_000_000,
             last: CommitId::new(1_700_000_000_000, 7),
             applied: EntryId::new(1_700_000_000_005, 2),
-            backlog: Backlog { unread: 3, pending: 2, oldest_milliseconds: Some(40), dead_letters: 1, outbox: 0 },
+            backlog: Backlog {
+                unread: 3,
+                pending: 2,
+                oldest_milliseconds: Some(40),
+                dead_letters: 1,
+                ..Backlog::default()
+            },
         };
         let node = Some("127.0.0.1:7000".parse().unwrap());
         let status = Status {

@@ -55,6 +55,7 @@ impl Worker {
             block: self.block,
             lease_ttl: self.lease_ttl,
             heartbeat: self.heartbeat,
+            roll_share: f64::from(self.roll_percent) / 100.0,
             retention: self.retention,
             trim_interval: self.trim_interval,
             shutdown_grace: self.shutdown_grace,

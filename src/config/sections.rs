@@ -80,6 +80,7 @@ pub struct Worker {
     pub backoff_max: Duration,
     pub wait_replicas: u32,
     pub outbox_max: u64,
+    pub roll_percent: u8,
     pub deliveries_max: u64,
     pub strict_fields: bool,
     #[serde(with = "humantime_serde")]
@@ -222,6 +223,7 @@ impl Default for Worker {
             backoff_max: Duration::from_secs(2),
             wait_replicas: 0,
             outbox_max: 10_000,
+            roll_percent: 25,
             deliveries_max: 25,
             strict_fields: false,
             retention: Duration::ZERO,

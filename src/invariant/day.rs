@@ -6,11 +6,7 @@ use super::{Kind, Repair, Violation};
 use crate::birthday::Birthday;
 use crate::calendar::{Calendar, Window};
 use crate::key::{Key, ShardKeys};
-use crate::position::CommitId;
-use crate::signal::Signal;
 
-/// How far the clocks of servers may be apart.
-const CLOCK_MARGIN_MILLISECONDS: i64 = 2 * 60 * 60 * 1000;
 /// A key is given up this long before it expires.
 const EXPIRY_MARGIN_MILLISECONDS: i64 = 60 * 1000;
 
@@ -19,87 +15,90 @@ const EXPIRY_MARGIN_MILLISECONDS: i64 = 60 * 1000;
 pub struct Day {
     pub date: Date,
     pub key: Key,
-    /// The score of everybody who stands there.
-    due: i64,
-    /// Whether all who celebrate must stand there, or only those whose date changed since the day opened.
-    complete: bool,
     calendar: Calendar,
+}
+
+/// What is known of a day and of one who may stand there, seen in one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sight<'a> {
+    /// The friend's date in the view.
+    pub stored: Option<&'a str>,
+    /// The zone in the user's profile.
+    pub tz: Option<&'a str>,
+    /// The member's score.
+    pub found: Option<&'a str>,
+    /// Server time, Unix milliseconds.
+    pub now: u64,
+    pub progress: Progress,
+}
+
+/// How far the calendar of a shard has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The last day that changes keep.
+    pub open: Option<Date>,
+    /// The last day that must hold everybody who celebrates.
+    pub rolled: Option<Date>,
 }
 
 /// How a member of a day stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     Right,
-    /// Missing, and allowed to be: nothing has touched it since its day came within the horizon.
+    /// Missing, and allowed to be: the roll has not come to the day.
     NotRolled,
     Wrong(Violation),
 }
 
-/// Before this moment nothing was applied to a shard; none where nobody knows. `created_at` is the layout's, and `first` the
-/// oldest commit that the log still has. The layout says nothing where it is younger than a commit: it was created anew.
-pub fn began(created_at: Option<u64>, first: Option<&Signal>) -> Option<u64> {
-    match first {
-        Some(first) if first.previous == CommitId::ZERO => Some(first.at_milliseconds),
-        Some(first) => created_at.filter(|created_at| *created_at <= first.at_milliseconds),
-        None => created_at,
+impl Progress {
+    /// From the fields `open` and `rolled` of a shard's state. What is no date tells nothing.
+    pub fn of(open: Option<&str>, rolled: Option<&str>) -> Progress {
+        let date = |text: Option<&str>| text.and_then(|text| text.parse().ok());
+        Progress { open: date(open), rolled: date(rolled) }
     }
-}
 
-/// Whether a day's key must hold everybody who celebrates. There is no daily roll yet: a day that comes within the horizon
-/// begins empty and is filled by later changes only. So it is complete only where all changes are later. With the roll this
-/// becomes true of every day that the roll has reached.
-fn must_be_complete(calendar: &Calendar, date: Date, began: Option<u64>) -> bool {
-    let began = began.and_then(|began| i64::try_from(began).ok());
-    let opens_at = (calendar.expires_at(date) - calendar.day_grace.as_secs() as i64 - 26 * 3600) * 1000
-        - i64::from(calendar.horizon_days + 1) * 86_400_000;
-    began.is_some_and(|began| began >= opens_at.saturating_add(CLOCK_MARGIN_MILLISECONDS))
+    /// Whether all who celebrate on the day must stand there.
+    pub fn is_complete(&self, date: Date) -> bool {
+        self.rolled.is_some_and(|rolled| date <= rolled)
+    }
 }
 
 impl Day {
-    pub fn new(calendar: &Calendar, keys: &ShardKeys, date: Date, began: Option<u64>) -> Day {
-        Day {
-            date,
-            key: keys.day(date),
-            due: calendar.due(&calendar.time_zone, date),
-            complete: must_be_complete(calendar, date, began),
-            calendar: calendar.clone(),
-        }
+    pub fn new(calendar: &Calendar, keys: &ShardKeys, date: Date) -> Day {
+        Day { date, key: keys.day(date), calendar: calendar.clone() }
     }
 
-    /// The days that have a key at a moment.
-    pub fn all(calendar: &Calendar, keys: &ShardKeys, window: Window, began: Option<u64>) -> Vec<Day> {
-        let dates = window.first.series(jiff::Span::new().days(1)).take_while(|date| *date <= window.last);
-        dates.map(|date| Day::new(calendar, keys, date, began)).collect()
+    /// The days that changes keep at a moment.
+    pub fn all(calendar: &Calendar, keys: &ShardKeys, window: Window) -> Vec<Day> {
+        window.days().map(|date| Day::new(calendar, keys, date)).collect()
     }
 
-    /// Whether everybody who celebrates must stand there.
-    pub fn is_complete(&self) -> bool {
-        self.complete
-    }
-
-    /// The score that a friend with this stored date has on this day. A date that cannot be read counts as unknown.
-    pub fn score(&self, stored: Option<&str>) -> Option<i64> {
-        let birthday = Birthday::parse(stored?).ok()?;
+    /// Whether somebody with this stored date celebrates on the day. A date that cannot be read counts as unknown.
+    pub fn celebrates(&self, stored: &str) -> bool {
         let day = Window { first: self.date, last: self.date };
-        self.calendar.days(birthday, day).next().map(|_| self.due)
+        Birthday::parse(stored).is_ok_and(|birthday| self.calendar.days(birthday, day).next().is_some())
     }
 
-    /// Whether the key has expired, or is about to: a day with a change of clocks may be longer than the grace.
+    /// The score that a friend with this stored date has on this day, where the user lives in this zone.
+    pub fn score(&self, stored: Option<&str>, tz: Option<&str>) -> Option<i64> {
+        stored.filter(|stored| self.celebrates(stored)).map(|_| self.calendar.due(&self.calendar.zone(tz), self.date))
+    }
+
+    /// Whether the key has expired, or is about to.
     fn is_over(&self, now: u64) -> bool {
         let ends = self.calendar.expires_at(self.date).saturating_mul(1000).saturating_sub(EXPIRY_MARGIN_MILLISECONDS);
         i64::try_from(now).is_ok_and(|now| now >= ends)
     }
 
-    /// `stored` is the date in the view, `found` the member's score, both seen in one moment, `now`.
-    pub fn judge(&self, member: &str, stored: Option<&str>, found: Option<&str>, now: u64) -> Standing {
-        let window = self.calendar.window(now);
-        let expected = self.score(stored).map(|due| due.to_string());
-        let held = window.first <= self.date && self.date <= window.last && !self.is_over(now);
-        if expected.as_deref() == found || !held {
+    pub fn judge(&self, member: &str, sight: Sight<'_>) -> Standing {
+        let window = self.calendar.window(sight.now);
+        let expected = self.score(sight.stored, sight.tz).map(|due| due.to_string());
+        let kept = sight.progress.open.is_some_and(|open| self.date <= open);
+        if expected.as_deref() == sight.found || !kept || self.date < window.first || self.is_over(sight.now) {
             return Standing::Right;
         }
-        let (expected, found) = match (expected, found) {
-            (Some(_), None) if !self.complete => return Standing::NotRolled,
+        let (expected, found) = match (expected, sight.found) {
+            (Some(_), None) if !sight.progress.is_complete(self.date) => return Standing::NotRolled,
             (Some(due), None) => (format!("{member} at {due}"), format!("no {member}")),
             (Some(due), Some(found)) => (format!("{member} at {due}"), format!("{member} at {found}")),
             (None, found) => (format!("no {member}"), format!("{member} at {}", found.unwrap_or_default())),
@@ -121,19 +120,28 @@ mod tests {
     const NOW: u64 = 1_795_978_800_000;
     const HOUR: u64 = 3_600_000;
 
-    fn day(day: i8, began: Option<u64>) -> Day {
+    fn day(day: i8) -> Day {
         let keys = Keys::new("").unwrap().shard(&Layout::new(1).unwrap(), Shard(0));
-        Day::new(&Calendar::default(), &keys, date(2026, 12, day), began)
+        Day::new(&Calendar::default(), &keys, date(2026, 12, day))
+    }
+
+    fn sight<'a>(stored: Option<&'a str>, found: Option<&'a str>) -> Sight<'a> {
+        let progress = Progress::of(Some("2026-12-08"), Some("2026-12-07"));
+        Sight { stored, found, now: NOW, progress, ..Sight::default() }
+    }
+
+    fn told(day: &Day, sight: Sight<'_>) -> String {
+        match day.judge("a:b", sight) {
+            Standing::Wrong(violation) => format!("expected {}, found {}", violation.expected, violation.found),
+            other => format!("{other:?}"),
+        }
     }
 
     #[test]
     fn members_stand_where_the_views_put_them() {
-        let day = day(1, Some(NOW));
+        let day = day(1);
         let due = Calendar::default().due(&jiff::tz::TimeZone::UTC, day.date).to_string();
-        let told = |stored, found| match day.judge("a:b", stored, found, NOW) {
-            Standing::Wrong(violation) => format!("expected {}, found {}", violation.expected, violation.found),
-            other => format!("{other:?}"),
-        };
+        let told = |stored, found| told(&day, sight(stored, found));
         assert_eq!(told(Some("1990-12-01"), Some(&*due)), "Right");
         assert_eq!(told(Some("--12-01"), Some(&*due)), "Right");
         assert_eq!(told(Some("--12-02"), None), "Right");
@@ -148,39 +156,35 @@ mod tests {
     }
 
     #[test]
-    fn days_outside_the_window_are_not_looked_at() {
-        assert_eq!(day(1, Some(NOW)).judge("a:b", None, Some("1"), NOW + 120 * HOUR), Standing::Right);
-        assert_eq!(day(9, Some(NOW)).judge("a:b", None, Some("1"), NOW), Standing::Right);
+    fn each_is_due_in_the_zone_of_the_user() {
+        // 09:00 in Kathmandu is 03:15 in UTC.
+        let found = (1_796_115_600 - 5 * 3600 - 45 * 60).to_string();
+        let zoned = Sight { tz: Some("Asia/Kathmandu"), ..sight(Some("--12-01"), Some(&found)) };
+        assert_eq!(told(&day(1), zoned), "Right");
+        let expected = format!("expected a:b at 1796115600, found a:b at {found}");
+        assert_eq!(told(&day(1), Sight { tz: None, ..zoned }), expected);
+        assert_eq!(told(&day(1), Sight { tz: Some("no zone"), ..zoned }), expected, "it counts as none");
     }
 
     #[test]
-    fn only_a_day_that_opened_before_everything_else_must_be_complete() {
-        // Eight days ahead opened at the first midnight of today anywhere, 33 hours ago.
-        let missing = |began| day(7, began).judge("a:b", Some("--12-07"), None, NOW);
-        assert!(matches!(missing(Some(NOW)), Standing::Wrong(_)));
-        assert!(matches!(missing(Some(NOW - 31 * HOUR)), Standing::Wrong(_)));
-        assert_eq!(missing(Some(NOW - 32 * HOUR)), Standing::NotRolled, "clocks may differ");
-        assert_eq!(missing(Some(NOW - 34 * HOUR)), Standing::NotRolled);
-        assert_eq!(missing(None), Standing::NotRolled);
-        assert!(
-            matches!(day(7, None).judge("a:b", None, Some("1"), NOW), Standing::Wrong(_)),
+    fn days_that_are_not_kept_are_not_looked_at() {
+        let planted = sight(None, Some("1"));
+        assert_eq!(told(&day(1), Sight { now: NOW + 120 * HOUR, ..planted }), "Right");
+        assert_eq!(told(&day(9), planted), "Right", "it is not open yet");
+        assert_eq!(told(&day(1), Sight { progress: Progress::default(), ..planted }), "Right");
+    }
+
+    #[test]
+    fn only_a_day_that_the_roll_has_reached_must_be_complete() {
+        let missing = |at: i8| sight(Some(if at == 7 { "--12-07" } else { "--12-08" }), None);
+        assert!(told(&day(7), missing(7)).starts_with("expected a:b"));
+        assert_eq!(told(&day(8), missing(8)), "NotRolled");
+        let unrolled = Progress { rolled: None, ..missing(7).progress };
+        assert_eq!(told(&day(7), Sight { progress: unrolled, ..missing(7) }), "NotRolled");
+        assert_eq!(
+            told(&day(8), sight(None, Some("1"))),
+            "expected no a:b, found a:b at 1",
             "there is no reason for more"
         );
-    }
-
-    #[test]
-    fn a_shard_begins_with_its_first_commit_or_with_its_layout() {
-        let signal = |previous, at_milliseconds| Signal {
-            id: CommitId::new(9, 1),
-            previous,
-            at_milliseconds,
-            users: Vec::new(),
-        };
-        let trimmed = CommitId::new(8, 1);
-        assert_eq!(began(Some(5), None), Some(5));
-        assert_eq!(began(Some(5), Some(&signal(CommitId::ZERO, 7))), Some(7));
-        assert_eq!(began(Some(9), Some(&signal(CommitId::ZERO, 7))), Some(7));
-        assert_eq!(began(Some(5), Some(&signal(trimmed, 7))), Some(5));
-        assert_eq!(began(Some(9), Some(&signal(trimmed, 7))), None, "the layout was created anew");
     }
 }

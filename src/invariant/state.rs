@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
+use jiff::civil::Date;
+
 use super::{Kind, Violation, shown};
 use crate::key::{CONSUMER, GROUP, ShardKeys};
 use crate::position::{CommitId, EntryId};
+use crate::reduce::Roll;
 
 /// Foreign consumers that are named.
 const NAMED_MAX: usize = 5;
@@ -69,6 +72,16 @@ impl ShardFacts {
             && last.generation > generation
         {
             fields.wrong(format!("last of generation {generation} or before"), last.to_string());
+        }
+        let open: Option<Date> = fields.read("open", "a date", false);
+        let rolled: Option<Date> = fields.read("rolled", "a date", false);
+        fields.read::<Roll>("roll", "a roll under way", false);
+        fields.read::<u64>("rolled_at", "a number", false);
+        fields.read::<u64>("roll_asked", "a number", false);
+        if let (Some(open), Some(rolled)) = (open, rolled)
+            && rolled > open
+        {
+            fields.wrong(format!("rolled up to {open} at most, the last open day"), rolled.to_string());
         }
         if !committed || last.is_some() {
             self.log(keys, last.unwrap_or(CommitId::ZERO), &mut violations);
@@ -196,6 +209,10 @@ mod tests {
         with("last", Some("8-1"), &["log: expected 8-1 at its end, as the state says, found 8-2"]);
         with("applied", None, &["state: expected an entry id as applied, found no such field"]);
         with("dead", Some("5"), &["state: expected at most 10 dead and skipped, found 5 dead and 6 skipped"]);
+        with("rolled", Some("2026-12-08"), &[]);
+        with("rolled", Some("soon"), &["state: expected a date as rolled, found \"soon\""]);
+        with("roll", Some("2026-12-08 2026-12-08 42"), &[]);
+        with("roll", Some("42"), &["state: expected a roll under way as roll, found \"42\""]);
         with("fanout", Some("anything"), &[]);
     }
 

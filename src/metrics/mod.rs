@@ -56,6 +56,8 @@ struct Handles {
     maintenance_expired: Counter,
     trimmed: Counter,
     relayed: Counter,
+    rolls: Counter,
+    rolled_users: Counter,
     heartbeat_age_seconds: Seconds,
 }
 
@@ -206,6 +208,12 @@ impl Metrics {
     /// Entries went to other shards.
     pub fn relayed(&self, entries: u64) {
         self.handles.relayed.inc_by(entries);
+    }
+
+    /// A step of a roll looked at so many users, and may have been the last one.
+    pub fn rolled(&self, users: u64, ended: bool) {
+        self.handles.rolled_users.inc_by(users);
+        self.handles.rolls.inc_by(ended.into());
     }
 
     /// A link is open as long as the answer lives.

@@ -29,7 +29,7 @@ use Kind::{Counter, Gauge, Histogram};
 
 /// All of them. Cardinality is bounded: `shard` by the shards this worker owns, `outcome` and `reason` by the code.
 #[rustfmt::skip] // One row a line, so that it reads as the table it is.
-pub const METRICS: [Metric; 22] = [
+pub const METRICS: [Metric; 24] = [
     row("heyday_shards_owned", Gauge, "shards", None, "Shards this worker owns"),
     row("heyday_shard_lag_changes", Gauge, "changes", Some("shard"), "Changes that wait in an owned shard, unread or pending"),
     row("heyday_shard_oldest_seconds", Gauge, "seconds", Some("shard"), "Age of the oldest change that waits in an owned shard"),
@@ -51,6 +51,8 @@ pub const METRICS: [Metric; 22] = [
     row("heyday_maintenance_expired_total", Counter, "locks", None, "Maintenance locks that ran out because nobody ended them"),
     row("heyday_trimmed_total", Counter, "entries", None, "Entries trimmed from change streams"),
     row("heyday_relayed_total", Counter, "entries", None, "Changes relayed to other shards"),
+    row("heyday_rolls_total", Counter, "shards", None, "Shards whose days were filled up to the horizon"),
+    row("heyday_rolled_users_total", Counter, "users", None, "Users looked at by rolls"),
     row("heyday_heartbeat_age_seconds", Gauge, "seconds", None, "Time since the worker's supervision last did its round"),
 ];
 
@@ -99,6 +101,8 @@ pub(super) fn register_all(registry: &mut Registry, handles: &Handles) {
     table.add("heyday_maintenance_expired_total", &handles.maintenance_expired);
     table.add("heyday_trimmed_total", &handles.trimmed);
     table.add("heyday_relayed_total", &handles.relayed);
+    table.add("heyday_rolls_total", &handles.rolls);
+    table.add("heyday_rolled_users_total", &handles.rolled_users);
     table.add("heyday_heartbeat_age_seconds", &handles.heartbeat_age_seconds);
     assert!(table.left.is_empty(), "metrics without a handle: {:?}", table.left);
 }

@@ -161,7 +161,9 @@ impl Oracle {
             ("state", Content::Hash(fields)) => {
                 let foretold =
                     |name: &String| ["applied", "entries", "dead", "skipped", "order"].contains(&name.as_str());
-                let fields = fields.iter().filter(|(name, _)| foretold(name));
+                // A shard that was rolled and has had no entry yet.
+                let none = fields.get("entries").is_some_and(|entries| entries == "0");
+                let fields = fields.iter().filter(|(name, _)| foretold(name) && !none);
                 Content::Hash(fields.map(|(name, value)| (name.clone(), value.clone())).collect())
             }
             ("producers", Content::Hash(fields)) => {
@@ -190,13 +192,13 @@ impl Oracle {
     fn days(&self, view: &ShardView, keys: &ShardKeys, window: Window, contents: &mut Contents) {
         let calendar = &self.rules.calendar;
         for date in window.first.series(jiff::Span::new().days(1)).take_while(|date| *date <= window.last) {
-            let due = calendar.due(&calendar.time_zone, date);
+            let due = |user: &UserView| calendar.due(&calendar.zone(user.profile.get("tz").map(String::as_str)), date);
             let members: BTreeMap<String, i64> = view
                 .users
                 .iter()
-                .flat_map(|(user, view)| view.friends.iter().map(move |(friend, text)| (user, friend, text)))
-                .filter(|(_, _, text)| celebrated(text, date, calendar.leap_day))
-                .map(|(user, friend, _)| (day_member(user, friend), due))
+                .flat_map(|(user, view)| view.friends.iter().map(move |(friend, text)| (user, view, friend, text)))
+                .filter(|(_, _, _, text)| celebrated(text, date, calendar.leap_day))
+                .map(|(user, view, friend, _)| (day_member(user, friend.as_str()), due(view)))
                 .collect();
             contents.insert(keys.day(date).to_string(), Content::Sorted(members));
         }

@@ -1,20 +1,19 @@
 //! A batch as one commit.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use bytes::Bytes;
-use jiff::civil::Date;
-
+use super::days::Days;
 use super::jobs::JobChange;
 use super::plan::producer_of;
 use super::step::Place;
-use super::user::{Beyond, Moment, Working, Writing, Written};
+use super::user::{Beyond, Moment, Working, Writing};
 use super::{Commit, Decoded, Loaded, Op, Outcome, PRUNE_SAMPLE, Plan, Rules, ShardState};
 use crate::calendar::Window;
 use crate::change::{Change, Fields, Rejection, SHARD_PRODUCER, UserId};
-use crate::key::{ShardKeys, day_member};
+use crate::key::ShardKeys;
 use crate::position::{CommitId, EntryId, Order};
-use crate::signal::Signal;
+use crate::signal::{Signal, Views};
+use bytes::Bytes;
 
 /// Settles every entry of `batch` on top of `state`, in order. `plan` and `loaded` belong to this batch and state.
 pub fn reduce(
@@ -24,11 +23,12 @@ pub fn reduce(
     batch: &[Decoded],
     (plan, loaded): (&Plan, &Loaded),
 ) -> Commit {
-    let mut reduction = Reduction::new(rules, keys, plan, loaded);
+    let window = state.window(&rules.calendar, loaded.milliseconds);
+    let mut reduction = Reduction::new((rules, window), keys, plan, loaded);
     reduction.order = state.order;
     let outcomes: Vec<Outcome> = batch.iter().map(|decoded| reduction.settle(decoded, state.applied)).collect();
     let dead_kinds = std::mem::take(&mut reduction.dead_kinds);
-    let mut after = state.next();
+    let mut after = state.next(window);
     after.order = reduction.order;
     after.applied = batch.last().map_or(state.applied, |decoded| decoded.entry.id.max(state.applied));
     after.counts.entries += batch.len() as u64;
@@ -54,26 +54,30 @@ pub fn reduce(
     }
 }
 
+/// What one step of a job or of a roll comes to, beside the state.
+#[derive(Default)]
+pub(super) struct StepEffects {
+    pub ops: Vec<Op>,
+    pub users: Vec<(UserId, Views)>,
+    pub relays: Vec<Change>,
+    pub jobs: Vec<JobChange>,
+}
+
 impl Commit {
-    /// Of one step of a job: commands, entries for other shards, and how far the jobs have come. No view changes.
+    /// Of one step that no entry asked for.
     pub(super) fn of_step(
         place: Place<'_>,
-        state: &ShardState,
-        loaded: &Loaded,
-        (mut ops, relays, jobs): (Vec<Op>, Vec<Change>, Vec<JobChange>),
+        (before, after): (&ShardState, ShardState),
+        at: u64,
+        step: StepEffects,
     ) -> Commit {
-        let after = state.next();
+        let StepEffects { mut ops, users, relays, jobs } = step;
         enqueue(place.keys, after.last, &relays, &mut ops);
         note_jobs(place.keys, &jobs, &mut ops);
         Commit {
             acks: Vec::new(),
             ops,
-            signal: Signal {
-                id: after.last,
-                previous: state.last,
-                at_milliseconds: loaded.milliseconds,
-                users: Vec::new(),
-            },
+            signal: Signal { id: after.last, previous: before.last, at_milliseconds: at, users },
             state: after,
             log_length_max: place.rules.log_length_max,
             outcomes: Vec::new(),
@@ -81,14 +85,6 @@ impl Commit {
             relays: relays.len() as u64,
             jobs,
         }
-    }
-}
-
-impl ShardState {
-    /// The same after one more commit of this generation.
-    fn next(&self) -> ShardState {
-        let sequence = if self.last.generation == self.generation { self.last.sequence + 1 } else { 1 };
-        ShardState { last: CommitId::new(self.generation, sequence), ..*self }
     }
 }
 
@@ -116,7 +112,7 @@ fn note_jobs(keys: &ShardKeys, jobs: &[JobChange], ops: &mut Vec<Op>) {
 /// What a batch comes to.
 struct Effects {
     ops: Vec<Op>,
-    users: Vec<(UserId, crate::signal::Views)>,
+    users: Vec<(UserId, Views)>,
     relays: u64,
     jobs: Vec<JobChange>,
 }
@@ -152,7 +148,12 @@ struct Position {
 }
 
 impl<'a> Reduction<'a> {
-    fn new(rules: &'a Rules, keys: &'a ShardKeys, plan: &'a Plan, loaded: &'a Loaded) -> Reduction<'a> {
+    fn new(
+        (rules, window): (&'a Rules, Window),
+        keys: &'a ShardKeys,
+        plan: &'a Plan,
+        loaded: &'a Loaded,
+    ) -> Reduction<'a> {
         let position = |stored: &Option<String>| Position {
             sequence: stored.as_deref().and_then(|text| sequence(text.split(':').next()?)),
             known: stored.is_some(),
@@ -163,7 +164,7 @@ impl<'a> Reduction<'a> {
             keys,
             plan,
             loaded,
-            window: rules.calendar.window(loaded.milliseconds),
+            window,
             users: plan.users.iter().enumerate().map(|(at, user)| (&user.user, at)).collect(),
             working: plan.users.iter().zip(&loaded.users).map(|(plan, loaded)| Working::new(plan, loaded)).collect(),
             events: plan.events.iter().map(String::as_str).zip(loaded.events.iter().copied()).collect(),
@@ -251,13 +252,13 @@ impl<'a> Reduction<'a> {
     }
 
     fn write(mut self, commit: CommitId) -> Effects {
-        let mut days = Days::default();
+        let mut days = Days::new(self.rules, self.window);
         let mut jobs = Vec::new();
         let at = Writing { commit, now: self.loaded.milliseconds, letters_last: self.loaded.letters_last };
         let (mut listed, mut unlisted, mut users) = (Vec::new(), Vec::new(), Vec::new());
         for (plan, working) in self.plan.users.iter().zip(&self.working) {
             let written = working.write(self.keys, self.rules, at, &mut self.ops);
-            days.note(self.rules, self.window, &plan.user, &written);
+            days.note(&plan.user, written.zone.as_deref(), &written.dates);
             jobs.extend(written.jobs);
             match written.listed {
                 Some(true) => listed.push((0, plan.user.as_str().to_owned())),
@@ -275,7 +276,7 @@ impl<'a> Reduction<'a> {
         if !unlisted.is_empty() {
             self.ops.push(Op::SortedRemove { key: index.clone(), members: unlisted });
         }
-        days.write(self.rules, self.keys, &mut self.ops);
+        days.write(self.keys, &mut self.ops);
         self.write_memory();
         enqueue(self.keys, commit, &self.relays, &mut self.ops);
         note_jobs(self.keys, &jobs, &mut self.ops);
@@ -328,47 +329,6 @@ fn sequence(text: &str) -> Option<Sequence> {
 
 fn text(producer: &str, (major, minor): Sequence) -> String {
     if producer.starts_with(SHARD_PRODUCER) { format!("{major}-{minor}") } else { major.to_string() }
-}
-
-/// The day keys that a batch touches.
-#[derive(Default)]
-pub(super) struct Days {
-    days: BTreeMap<Date, Day>,
-}
-
-#[derive(Default)]
-struct Day {
-    added: Vec<(i64, String)>,
-    removed: Vec<String>,
-}
-
-impl Days {
-    pub fn note(&mut self, rules: &Rules, window: Window, user: &UserId, written: &Written<'_>) {
-        for change in &written.dates {
-            let days = |birthday| rules.calendar.days(birthday, window);
-            let after: Vec<Date> = change.after.into_iter().flat_map(days).collect();
-            for date in change.before.into_iter().flat_map(days).filter(|date| !after.contains(date)) {
-                self.days.entry(date).or_default().removed.push(day_member(user, change.friend));
-            }
-            for date in after {
-                let member = (rules.calendar.due(&rules.calendar.time_zone, date), day_member(user, change.friend));
-                self.days.entry(date).or_default().added.push(member);
-            }
-        }
-    }
-
-    pub fn write(self, rules: &Rules, keys: &ShardKeys, ops: &mut Vec<Op>) {
-        for (date, day) in self.days {
-            let key = keys.day(date);
-            if !day.removed.is_empty() {
-                ops.push(Op::SortedRemove { key: key.clone(), members: day.removed });
-            }
-            if !day.added.is_empty() {
-                ops.push(Op::SortedAdd { key: key.clone(), members: day.added });
-                ops.push(Op::ExpireAt { key, at_seconds: rules.calendar.expires_at(date) });
-            }
-        }
-    }
 }
 
 /// The fields of a dead letter: why, which entry, and what it held, each name behind `f.`.

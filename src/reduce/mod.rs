@@ -4,16 +4,20 @@
 //! [`Commit`], a list of plain commands that the store executes in one transaction.
 
 mod batch;
+mod days;
 mod jobs;
 mod op;
 mod plan;
+mod roll;
 mod step;
 mod user;
 mod versions;
 
 use std::time::Duration;
 
-use crate::calendar::Calendar;
+use jiff::civil::Date;
+
+use crate::calendar::{Calendar, Window};
 use crate::change::{Action, Change, Fields, Limits, Problem, Rejection};
 use crate::position::{CommitId, EntryId, Order};
 use crate::shard::{Layout, Shard};
@@ -23,6 +27,7 @@ pub use batch::reduce;
 pub use jobs::{Job, JobChange, Jobs, Progress, Survey, parse as parse_job};
 pub use op::Op;
 pub use plan::{Loaded, Plan, UserLoaded, UserPlan};
+pub use roll::{ROLL_ASKED_FIELD, ROLL_FIELD, ROLLED_AT_FIELD, Roll, RollStep, RolledUser, Surveyed, Turn};
 pub use step::{Place, Step};
 
 /// The schema of a profile as this build writes it.
@@ -87,6 +92,11 @@ pub struct ShardState {
     pub applied: EntryId,
     /// The highest order of a change to both sides of a friendship that the shard has seen.
     pub order: Order,
+    /// The last day that changes keep, once there was a commit. A day that was opened stays so until it is closed, whatever
+    /// the clock says meanwhile.
+    pub open: Option<Date>,
+    /// The last day that holds everybody who celebrates, once the shard was rolled.
+    pub rolled: Option<Date>,
     pub counts: Counts,
 }
 
@@ -154,6 +164,20 @@ impl Outcome {
             Outcome::NoSuchFriend => "no_such_friend",
             Outcome::Dead => "dead",
         }
+    }
+}
+
+impl ShardState {
+    /// The days that changes keep at a moment: those that the calendar names, and those that were opened before.
+    pub fn window(&self, calendar: &Calendar, milliseconds: u64) -> Window {
+        let window = calendar.window(milliseconds);
+        Window { last: self.open.map_or(window.last, |open| open.max(window.last)), ..window }
+    }
+
+    /// The same after one more commit of this generation, with these days open.
+    fn next(&self, window: Window) -> ShardState {
+        let sequence = if self.last.generation == self.generation { self.last.sequence + 1 } else { 1 };
+        ShardState { last: CommitId::new(self.generation, sequence), open: Some(window.last), ..*self }
     }
 }
 

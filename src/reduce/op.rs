@@ -28,7 +28,7 @@ pub enum Op {
     Remember { key: Key, ttl: Duration },
     /// RENAME of a key that is there.
     Rename { key: Key, to: Key },
-    /// DEL
+    /// UNLINK
     Delete { keys: Vec<Key> },
     /// XADD with an id above all earlier ones
     Enqueue { key: Key, id: EntryId, fields: Vec<(Bytes, Bytes)> },

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::{Decoded, Jobs, ShardState};
-use crate::change::{Action, Change, Mirror, UserId, shard_producer};
+use crate::birthday::Birthday;
+use crate::calendar::{Calendar, Window};
+use crate::change::{Action, Change, Mirror, UserId, ZONE_FIELD, shard_producer};
 use crate::key::{FORGOTTEN_FIELD, order_field, version_field};
 use crate::position::{CommitId, EntryId, Order};
 
@@ -23,6 +25,8 @@ pub struct Plan {
     pub outbox: bool,
     /// The last dead letter there is.
     pub letters: bool,
+    /// The days for which the zones of users are read. Where others are open by the time of the answer, the plan is not good.
+    pub window: Option<Window>,
 }
 
 /// The reads of one user.
@@ -37,6 +41,10 @@ pub struct UserPlan {
     pub profile: bool,
     /// Field `birthday` of `profile`.
     pub birthday: bool,
+    /// Field `tz` of `profile`.
+    pub zone: bool,
+    /// All of `birthdays`: the zone may change, and with it when each is due.
+    pub everyone: bool,
     /// The number of friends, and whether there is a profile: where the view may become or have been empty.
     pub extent: bool,
     /// A few random fields of `versions`, to prune what is old.
@@ -72,15 +80,21 @@ pub struct UserLoaded {
     pub profile_version: Option<String>,
     /// The user's own date.
     pub birthday: Option<String>,
+    /// The user's own time zone.
+    pub zone: Option<String>,
+    /// Every friend's date.
+    pub everyone: Vec<(String, String)>,
     /// Number of friends and whether there is a profile, where asked.
     pub extent: Option<(u64, bool)>,
     pub sample: Vec<(String, String)>,
 }
 
 impl Plan {
-    /// `jobs` are those under way before the batch.
-    pub fn of(batch: &[Decoded], state: &ShardState, jobs: &Jobs) -> Plan {
-        let mut plan = Plan::default();
+    /// `jobs` are those under way before the batch, and `milliseconds` about the time by the server's clock.
+    pub fn of(batch: &[Decoded], state: &ShardState, jobs: &Jobs, (calendar, milliseconds): (&Calendar, u64)) -> Plan {
+        let window = state.window(calendar, milliseconds);
+        let near = |birthday: Birthday| calendar.days(birthday, window).next().is_some();
+        let mut plan = Plan { window: Some(window), ..Plan::default() };
         let mut index = Index::default();
         let live = batch.iter().filter(|decoded| decoded.entry.id > state.applied);
         for change in live.filter_map(|decoded| decoded.change.as_ref().ok()) {
@@ -96,11 +110,17 @@ impl Plan {
                     plan.users.len() - 1
                 });
                 plan.users[at].add(&change.action, change.version.is_some());
+                plan.users[at].zone |= change.action.date().is_some_and(near);
             }
             plan.outbox |= crosses(&change.action);
             plan.letters |= change.action == Action::Forget;
         }
         plan
+    }
+
+    /// Whether what was loaded is all that is needed.
+    pub fn suffices(&self, state: &ShardState, calendar: &Calendar, loaded: &Loaded) -> bool {
+        self.window.is_none_or(|window| window == state.window(calendar, loaded.milliseconds))
     }
 
     /// The reads for one step of a job, beside what the step itself has surveyed.
@@ -149,6 +169,8 @@ impl UserPlan {
             versions: Vec::new(),
             profile: false,
             birthday: false,
+            zone: false,
+            everyone: false,
             extent: false,
             sample: false,
             forgotten,
@@ -182,6 +204,8 @@ impl UserPlan {
             }
             Action::Profile { fields } => {
                 self.profile = true;
+                let moves = fields.iter().any(|(name, _)| name == ZONE_FIELD);
+                (self.zone, self.everyone) = (self.zone | moves, self.everyone | moves);
                 if versioned {
                     self.sample |= fields.iter().any(|(_, value)| value.is_none());
                     fields.iter().for_each(|(name, _)| self.version(version_field(name)));

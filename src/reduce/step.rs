@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::batch::Days;
+use super::batch::StepEffects;
+use super::days::Days;
 use super::jobs::{Job, Progress, Survey};
-use super::user::{DateChange, Written, lenient};
+use super::user::{DateChange, lenient};
 use super::{Commit, Loaded, Op, Plan, Rules, ShardState, UserPlan};
 use crate::birthday::Birthday;
+use crate::calendar::Window;
 use crate::change::{Action, Change, Fields, MIRROR_USERS_MAX, Mirror, UserId};
 use crate::key::ShardKeys;
 use crate::position::{CommitId, EntryId};
@@ -38,18 +40,19 @@ impl Step<'_> {
         match self.job {
             Job::Birthday { .. } => user.birthday = true,
             // Whoever is a friend again keeps the day.
-            Job::Forget { .. } => user.friends = self.friends(),
+            Job::Forget { .. } => (user.friends, user.zone) = (self.friends(), true),
         }
         Plan::of_user(user)
     }
 
     /// The commit, on top of `state`. `loaded` belongs to the step's plan.
     pub fn reduce(&self, place: Place<'_>, state: &ShardState, loaded: &Loaded) -> Commit {
+        let window = state.window(&place.rules.calendar, loaded.milliseconds);
         let (mut ops, mut relays) = (Vec::new(), Vec::new());
         match (self.job, self.progress) {
             (Job::Forget { commit, .. }, Progress::Forget { order, .. }) => {
                 relays = self.tell(place.layout, |friend| Mirror::Forget { friend, order: *order });
-                self.clear(place, *commit, loaded, &mut ops);
+                self.clear((place, window), *commit, loaded, &mut ops);
             }
             _ => {
                 let text = loaded.users.first().and_then(|user| user.birthday.as_deref());
@@ -58,7 +61,8 @@ impl Step<'_> {
             }
         }
         let jobs = vec![(self.job.clone(), self.survey.next.clone())];
-        Commit::of_step(place, state, loaded, (ops, relays, jobs))
+        let effects = StepEffects { ops, relays, jobs, users: Vec::new() };
+        Commit::of_step(place, (state, state.next(window)), loaded.milliseconds, effects)
     }
 
     fn friends(&self) -> Vec<UserId> {
@@ -81,18 +85,22 @@ impl Step<'_> {
     }
 
     /// What is left of a forgotten user: friends with their days, and dead letters.
-    fn clear(&self, place: Place<'_>, commit: CommitId, loaded: &Loaded, ops: &mut Vec<Op>) {
+    fn clear(&self, (place, window): (Place<'_>, Window), commit: CommitId, loaded: &Loaded, ops: &mut Vec<Op>) {
         let (user, friends) = (self.job.user(), self.friends());
         let again = loaded.users.first().map(|user| &user.friends[..]).unwrap_or_default();
-        let dates = friends.iter().zip(again).map(|(friend, again)| DateChange {
-            friend,
-            before: self.survey.friends.get(friend.as_str()).map(|text| lenient(text)),
-            after: again.as_deref().map(lenient),
-        });
-        let written = Written { dates: dates.collect(), ..Written::default() };
-        let mut days = Days::default();
-        days.note(place.rules, place.rules.calendar.window(loaded.milliseconds), user, &written);
-        days.write(place.rules, place.keys, ops);
+        let zone = loaded.users.first().and_then(|user| user.zone.as_deref());
+        let dates: Vec<_> = friends
+            .iter()
+            .zip(again)
+            .map(|(friend, again)| DateChange {
+                friend: friend.as_str(),
+                before: self.survey.friends.get(friend.as_str()).map(|text| lenient(text)),
+                after: again.as_deref().map(lenient),
+            })
+            .collect();
+        let mut days = Days::new(place.rules, window);
+        days.note(user, zone, &dates);
+        days.write(place.keys, ops);
         if !self.survey.friends.is_empty() {
             let fields = self.survey.friends.keys().cloned().collect();
             ops.push(Op::HashDelete { key: place.keys.forgotten(user, commit), fields });

@@ -7,6 +7,7 @@ use crate::key::{Keys, ShardKeys};
 use crate::shard::{Layout, Shard};
 
 mod across;
+mod zones;
 
 /// 2026-11-29T19:00:00Z
 const NOW: u64 = 1_795_978_800_000;
@@ -66,12 +67,19 @@ impl Story {
         found.map(|(_, _, value)| (*value).to_owned())
     }
 
+    fn everyone(&self) -> Vec<(String, String)> {
+        let friends = self.stored.iter().filter(|(part, _, _)| *part == "birthdays");
+        friends.map(|(_, friend, date)| ((*friend).to_owned(), (*date).to_owned())).collect()
+    }
+
     fn load(&self, plan: &Plan) -> Loaded {
         let user = |user: &UserPlan| UserLoaded {
             friends: user.friends.iter().map(|friend| self.get("birthdays", friend.as_str())).collect(),
             versions: user.versions.iter().map(|field| self.get("versions", field)).collect(),
             profile_version: self.get("profile", "version"),
             birthday: self.get("profile", "birthday").filter(|_| user.birthday),
+            zone: self.get("profile", "tz").filter(|_| user.zone),
+            everyone: if user.everyone { self.everyone() } else { vec![] },
             extent: user.extent.then_some(self.extent),
             sample: if user.sample { self.sample.clone() } else { vec![] },
         };
@@ -91,7 +99,7 @@ impl Story {
 
     fn commit(&self, entries: &[&str]) -> Commit {
         let batch = self.batch(entries);
-        let plan = Plan::of(&batch, &self.state, &self.jobs);
+        let plan = Plan::of(&batch, &self.state, &self.jobs, (&self.rules.calendar, NOW));
         let loaded = self.load(&plan);
         reduce(&self.rules, &self.keys, &self.state, &batch, (&plan, &loaded))
     }
@@ -122,7 +130,7 @@ fn text(op: &Op) -> String {
         Op::Remember { key, ttl } => format!("SET {key} PX {}", ttl.as_millis()),
         Op::Rename { key, to } => format!("RENAME {key} {to}"),
         Op::Delete { keys } => {
-            format!("DEL {}", keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+            format!("UNLINK {}", keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
         }
         Op::StreamDelete { key, ids } => {
             format!("XDEL {key} {}", ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
@@ -188,11 +196,11 @@ fn day_keys_follow_the_dates_within_the_window() {
         &[
             "HSET user:{t}:42:birthdays 77=1990-11-30",
             &format!("ZADD birthdays:{{t}}:2026-11-30 {due}=42:77"),
-            "EXPIREAT birthdays:{t}:2026-11-30 1796173200",
+            "EXPIREAT birthdays:{t}:2026-11-30 1796216400",
             "ZREM birthdays:{t}:2026-12-01 42:77",
         ],
     );
-    story().with("birthdays", "77", "1990-12-08").check(
+    story().with("birthdays", "77", "1990-12-09").check(
         &["type=update user=42 friend=77 birthday=1990-06-30"],
         &[Applied],
         &["HSET user:{t}:42:birthdays 77=1990-06-30"],
@@ -384,7 +392,7 @@ fn a_trimmed_entry_is_buried_by_its_id() {
     let trimmed = Decoded::new(Entry { id: EntryId::new(NOW, 1), fields: None, deliveries: 2 }, &Limits::default());
     let story = story();
     let batch = [trimmed];
-    let plan = Plan::of(&batch, &story.state, &story.jobs);
+    let plan = Plan::of(&batch, &story.state, &story.jobs, (&story.rules.calendar, NOW));
     let commit = reduce(&story.rules, &story.keys, &story.state, &batch, (&plan, &story.load(&plan)));
     let expected = format!(
         "XADD dlq:{{t}} reason=entry: trimmed from the stream before it was applied kind=trimmed entry={NOW}-1"

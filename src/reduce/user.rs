@@ -4,7 +4,7 @@ use super::plan::BIRTHDAY_FIELD;
 use super::versions::Versions;
 use super::{Job, JobChange, Op, Outcome, PROFILE_SCHEMA, Progress, Rules, UserLoaded, UserPlan};
 use crate::birthday::Birthday;
-use crate::change::{Action, Change, Mirror, UserId};
+use crate::change::{Action, Change, Mirror, UserId, ZONE_FIELD};
 use crate::key::{ShardKeys, version_field};
 use crate::position::{CommitId, EntryId, Order};
 use crate::signal::Views;
@@ -58,7 +58,7 @@ pub(super) struct Beyond<'r> {
 
 /// What one friend's date became: the day keys follow.
 pub(super) struct DateChange<'a> {
-    pub friend: &'a UserId,
+    pub friend: &'a str,
     pub before: Option<Birthday>,
     pub after: Option<Birthday>,
 }
@@ -68,6 +68,8 @@ pub(super) struct DateChange<'a> {
 pub(super) struct Written<'a> {
     pub views: Views,
     pub dates: Vec<DateChange<'a>>,
+    /// The user's own zone, where the dates need it.
+    pub zone: Option<String>,
     /// Whether `users` must list the user, must no longer, or stays as it is.
     pub listed: Option<bool>,
     /// Jobs that begin, or begin anew; none as progress: a job that ends.
@@ -269,6 +271,7 @@ impl<'a> Working<'a> {
         }
         let mut written = Written::default();
         self.write_birthdays(keys, ops, &mut written);
+        self.move_days(&mut written);
         self.write_profile(keys, ops, &mut written);
         let emptied = self.extent_after() == Some(0);
         if !written.views.is_empty() {
@@ -313,7 +316,7 @@ impl<'a> Working<'a> {
         if has_profile {
             views = views.with(Views::PROFILE);
         }
-        Written { views, dates: Vec::new(), listed: Some(false), jobs: vec![announcement, forgetting] }
+        Written { views, listed: Some(false), jobs: vec![announcement, forgetting], ..Written::default() }
     }
 
     fn write_birthdays(&self, keys: &ShardKeys, ops: &mut Vec<Op>, written: &mut Written<'a>) {
@@ -327,7 +330,8 @@ impl<'a> Working<'a> {
                 Some(text) => set.push((friend.as_str().to_owned(), text)),
                 None => deleted.push(friend.as_str().to_owned()),
             }
-            written.dates.push(DateChange { friend, before: slot.before.map(lenient), after: slot.now });
+            let before = slot.before.map(lenient);
+            written.dates.push(DateChange { friend: friend.as_str(), before, after: slot.now });
         }
         let key = keys.birthdays(&self.plan.user);
         if !set.is_empty() || !deleted.is_empty() {
@@ -339,6 +343,29 @@ impl<'a> Working<'a> {
         if !set.is_empty() {
             ops.push(Op::HashSet { key, fields: set });
         }
+    }
+
+    /// Everybody else is due at another moment where the user has moved to another zone.
+    fn move_days(&self, written: &mut Written<'a>) {
+        if self.plan.everyone && self.zone() != self.loaded.zone.as_deref() {
+            let named = |friend: &str| self.plan.friends.iter().position(|planned| planned.as_str() == friend);
+            for (friend, text) in self.loaded.everyone.iter().filter(|(friend, _)| friend.parse::<UserId>().is_ok()) {
+                let date = match named(friend).map(|at| &self.friends[at]) {
+                    Some(slot) if slot.now.map(|date| date.to_string()).as_deref() != slot.before => continue,
+                    _ => Some(lenient(text)),
+                };
+                written.dates.push(DateChange { friend, before: date, after: date });
+            }
+        }
+        if !written.dates.is_empty() {
+            written.zone = self.zone().map(str::to_owned);
+        }
+    }
+
+    /// What the profile says of the user's zone after what was applied so far.
+    fn zone(&self) -> Option<&str> {
+        let changed = self.profile.iter().find(|(name, _)| name == ZONE_FIELD).map(|(_, zone)| zone.as_deref());
+        changed.unwrap_or(self.loaded.zone.as_deref())
     }
 
     fn write_profile(&self, keys: &ShardKeys, ops: &mut Vec<Op>, written: &mut Written<'a>) {

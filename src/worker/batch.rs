@@ -31,7 +31,8 @@ pub(super) async fn settle<S: Store>(
 ) -> Result<Settled, Interrupt> {
     let mut batch = Batch::new(owner, entries, unreadable);
     loop {
-        let plan = Plan::of(&batch.decoded, &session.state, session.beyond.jobs());
+        let (calendar, now) = (&owner.context.rules.calendar, session.rolling.milliseconds());
+        let plan = Plan::of(&batch.decoded, &session.state, session.beyond.jobs(), (calendar, now));
         let loaded = match session.link.load(&plan).await {
             Ok(loaded) => loaded,
             Err(error) => {
@@ -40,6 +41,10 @@ pub(super) async fn settle<S: Store>(
             }
         };
         check_fence(session, owner, &loaded)?;
+        session.rolling.heard(loaded.milliseconds);
+        if !plan.suffices(&session.state, &owner.context.rules.calendar, &loaded) {
+            continue;
+        }
         if loaded.pending_first != batch.decoded.first().map(|decoded| decoded.entry.id) {
             return Ok(Settled::Behind);
         }

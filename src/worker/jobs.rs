@@ -8,6 +8,7 @@ use tracing::error;
 
 use super::batch::check_fence;
 use super::outbox::Outbox;
+use super::roll::Rolling;
 use super::session::{Session, stop_if_told};
 use super::shard::{Interrupt, Owner};
 use crate::error::Disposition;
@@ -47,12 +48,13 @@ impl Beyond {
         link: &mut S::Link,
         owner: &Owner<S>,
         state: &ShardState,
-    ) -> Result<Beyond, store::Error> {
+    ) -> Result<(Beyond, Rolling), store::Error> {
         let left = link.unfinished(JOBS_MAX).await?;
+        let rolling = Rolling::open(&left);
         let waits = owner.context.options.wait_replicas > 0;
         let upto = if waits { EntryId::ZERO } else { EntryId::new(u64::MAX, u64::MAX) };
         let outbox = Outbox::start(&owner.context, owner.keys.shard, left.outbox, upto);
-        Ok(Beyond {
+        let beyond = Beyond {
             outbox,
             size: STEP_MIN,
             more: left.more,
@@ -61,7 +63,8 @@ impl Beyond {
             turn: None,
             // All that is there was written before this generation, and taking the shard wrote behind it.
             unconfirmed: (waits && left.outbox > 0).then_some(CommitId::new(state.generation, 0)),
-        })
+        };
+        Ok((beyond, rolling))
     }
 
     pub fn jobs(&self) -> &Jobs {
@@ -185,6 +188,7 @@ impl<L: ShardLink> Session<L> {
     async fn commit_step<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>, step: Step<'_>) -> Result<(), Interrupt> {
         let loaded = self.link.load(&step.plan()).await?;
         check_fence(self, owner, &loaded)?;
+        self.rolling.heard(loaded.milliseconds);
         let context = &owner.context;
         let place = Place { rules: &context.rules, layout: &context.layout, keys: &owner.keys };
         let commit = step.reduce(place, &self.state, &loaded);

@@ -10,6 +10,7 @@ mod maintenance;
 mod outbox;
 mod ownership;
 mod pace;
+mod roll;
 mod session;
 mod shard;
 mod trouble;
@@ -37,6 +38,8 @@ pub struct Options {
     pub lease_ttl: Duration,
     /// How often a worker tells that it lives and looks at its share.
     pub heartbeat: Duration,
+    /// How much of a shard's time its roll takes at most.
+    pub roll_share: f64,
     /// How long settled entries stay in the stream.
     pub retention: Duration,
     pub trim_interval: Duration,
@@ -81,6 +84,7 @@ impl Default for Options {
             block: Duration::from_secs(2),
             lease_ttl: Duration::from_secs(10),
             heartbeat: Duration::from_millis(100),
+            roll_share: 0.25,
             retention: Duration::ZERO,
             trim_interval: Duration::from_secs(5),
             shutdown_grace: Duration::from_secs(10),

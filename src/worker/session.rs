@@ -6,6 +6,7 @@ use tracing::warn;
 use super::batch::{Settled, settle};
 use super::jobs::Beyond;
 use super::pace::Pace;
+use super::roll::Rolling;
 use super::shard::{Ended, Interrupt, Owner};
 use crate::error::Disposition;
 use crate::metrics::{self, Presence};
@@ -20,6 +21,7 @@ pub(super) struct Session<L> {
     /// As of this owner's last commit.
     pub state: ShardState,
     pub beyond: Beyond,
+    pub rolling: Rolling,
     leased_at: Instant,
     tended_at: Option<Instant>,
     /// Whether it was told that tending fails.
@@ -29,9 +31,14 @@ pub(super) struct Session<L> {
 }
 
 impl<L: ShardLink> Session<L> {
-    pub fn new(link: L, open: Presence, (state, beyond): (ShardState, Beyond), leased_at: Instant) -> Session<L> {
+    pub fn new(
+        link: L,
+        open: Presence,
+        (state, beyond, rolling): (ShardState, Beyond, Rolling),
+        leased_at: Instant,
+    ) -> Session<L> {
         let pace = Pace::default();
-        Session { link, state, beyond, leased_at, tended_at: None, untended: false, pace, _open: open }
+        Session { link, state, beyond, rolling, leased_at, tended_at: None, untended: false, pace, _open: open }
     }
 
     /// Serves until something ends it. An error that leaves the link usable is waited out where it happened; what
@@ -50,6 +57,7 @@ impl<L: ShardLink> Session<L> {
             self.tend(owner).await?;
             self.confirm(owner).await?;
             self.step(owner).await?;
+            self.roll(owner).await?;
             self.room(owner).await?;
             let entries = self.read_new(owner).await?;
             let settled = match entries.is_empty() {
@@ -110,7 +118,8 @@ impl<L: ShardLink> Session<L> {
     /// A shard that is given up drops the read on the way: what it may still deliver is pending for the next owner.
     async fn read_new<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>) -> Result<Vec<Entry>, Interrupt> {
         stop_if_told(owner)?;
-        let block = if self.beyond.is_busy() { Duration::ZERO } else { owner.context.options.block };
+        let block =
+            if self.beyond.is_busy() { Duration::ZERO } else { self.rolling.block(owner.context.options.block) };
         let count = self.batch_changes(owner);
         let read = tokio::select! {
             biased;
@@ -207,8 +216,7 @@ impl<L: ShardLink> Session<L> {
         }
         let backlog = self.link.backlog().await;
         if let Some(backlog) = self.tended(owner, backlog).await? {
-            self.beyond.outbox.counted(backlog.outbox);
-            tell(owner, backlog);
+            self.told(owner, backlog);
         }
         Ok(())
     }
@@ -226,8 +234,7 @@ impl<L: ShardLink> Session<L> {
         self.tended_at = Some(Instant::now());
         match self.link.backlog().await {
             Ok(backlog) => {
-                self.beyond.outbox.counted(backlog.outbox);
-                tell(owner, backlog);
+                self.told(owner, backlog);
             }
             Err(error) if error.disposition.is_clean() => {}
             Err(error) => return Err(Interrupt::Broken(error)),
@@ -252,6 +259,12 @@ impl<L: ShardLink> Session<L> {
             }
             Err(error) => self.wait_in_place(owner, error).await.map(|()| None),
         }
+    }
+
+    fn told<S: Store>(&mut self, owner: &Owner<S>, backlog: Backlog) {
+        self.beyond.outbox.counted(backlog.outbox);
+        self.rolling.hear(backlog.calendar);
+        tell(owner, backlog);
     }
 
     fn batch_changes<S: Store>(&self, owner: &Owner<S>) -> usize {

@@ -149,8 +149,8 @@ impl<S: Store> Owner<S> {
             self.context.metrics.taken_over(cause.name());
             debug!(shard = self.keys.shard.0, cause = cause.name(), "shard taken");
         }
-        let beyond = Beyond::open(&mut link, self, &state).await?;
-        Ok(Session::new(link, presence, (state, beyond), taken_at))
+        let (beyond, rolling) = Beyond::open(&mut link, self, &state).await?;
+        Ok(Session::new(link, presence, (state, beyond, rolling), taken_at))
     }
 
     pub fn stopping(&self) -> bool {

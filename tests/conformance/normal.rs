@@ -49,6 +49,7 @@ impl Normal {
         for user in &mut loaded.users {
             user.versions.iter_mut().flatten().for_each(|value| *value = timeless(value));
             user.sample = sample(&user.sample);
+            user.everyone.sort();
         }
         loaded.producers.iter_mut().flatten().for_each(|value| *value = timeless(value));
         loaded.producers_sample = sample(&loaded.producers_sample);
@@ -86,7 +87,7 @@ impl Normal {
         let value = match name.as_str() {
             "generation" => self.generation(value.parse().expect("a generation")).to_string(),
             "last" => self.commit(value.parse().expect("a commit id")).to_string(),
-            "applied_at" | "owned_at" | "released_at" => String::new(),
+            "applied_at" | "owned_at" | "rolled_at" | "released_at" => String::new(),
             _ => value,
         };
         (name, value)

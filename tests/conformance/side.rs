@@ -7,7 +7,8 @@ use heyday::change::Fields;
 use heyday::key::{Key, ShardKeys};
 use heyday::lease::WorkerId;
 use heyday::oracle::Content;
-use heyday::reduce::{Commit, Decoded, Entry, Jobs, Plan, Rules, ShardState, reduce};
+use heyday::reduce::{Commit, Decoded, Entry, Jobs, Place, Plan, RollStep, Rules, ShardState, Turn, reduce};
+use heyday::shard::Layout;
 use heyday::store::{Committed, Error, Read, ShardLink, Store, Taken};
 
 use super::SHARD;
@@ -15,6 +16,8 @@ use super::ground::Ground;
 use super::normal::Normal;
 
 pub const WORKERS: usize = 2;
+/// More than anybody has.
+const FRIENDS: usize = 1000;
 /// Nothing runs out by itself while operations are compared.
 pub const TTL: Duration = Duration::from_secs(600);
 
@@ -33,6 +36,8 @@ pub enum Operation {
     Settle(usize, Read, usize),
     /// The same, but the other worker takes the lease between load and commit.
     Overtake(usize, Read, usize),
+    /// One step of a roll over all open days.
+    Roll(usize),
     Trim(usize),
     Backlog(usize),
     Heartbeat(usize),
@@ -107,6 +112,7 @@ impl<G: Ground> Side<G> {
                 let overtaken = self.take(WORKERS - 1 - at).await;
                 format!("{taken}\n{read}\n{loaded}\n{overtaken}\n{}", self.commit(*at).await)
             }
+            Operation::Roll(at) => self.roll(*at).await,
             Operation::Renew(at) => {
                 let player = &mut self.players[*at];
                 answer(player.link.renew(&player.name, TTL).await)
@@ -208,12 +214,35 @@ impl<G: Ground> Side<G> {
         }
         let limits = &self.rules.limits;
         let batch: Vec<Decoded> = player.batch.iter().map(|entry| Decoded::new(entry.clone(), limits)).collect();
-        let plan = Plan::of(&batch, &player.state, &Jobs::default());
+        let now = batch.last().map_or(0, |decoded| decoded.entry.id.milliseconds);
+        let plan = Plan::of(&batch, &player.state, &Jobs::default(), (&self.rules.calendar, now));
         let loaded = player.link.load(&plan).await;
         answer(loaded.map(|loaded| {
             player.prepared = Some(reduce(&self.rules, &self.keys, &player.state, &batch, (&plan, &loaded)));
             self.normal.loaded(loaded)
         }))
+    }
+
+    async fn roll(&mut self, at: usize) -> String {
+        let (player, now) = (&mut self.players[at], self.normal.now());
+        let Some(Turn::Roll { roll, asked }) = player.state.turn(&self.rules.calendar, now, (None, true)) else {
+            return "nothing to roll".to_owned();
+        };
+        let mut survey = match player.link.survey_days(&roll, FRIENDS).await {
+            Ok(survey) => survey,
+            Err(error) => return answer::<()>(Err(error)),
+        };
+        survey.users.iter_mut().for_each(|user| user.friends.sort());
+        let layout = Layout::new(4).expect("a power of two");
+        let loaded = player.link.load(&Plan::default()).await;
+        let prepared = answer(loaded.map(|loaded| {
+            let place = Place { rules: &self.rules, layout: &layout, keys: &self.keys };
+            let step = RollStep { roll: &roll, asked, survey: &survey };
+            player.prepared = Some(step.reduce(place, &player.state, &loaded));
+            self.normal.loaded(loaded)
+        }));
+        let users = format!("{:?}", survey.users);
+        format!("{users}\n{prepared}\n{}", self.commit(at).await)
     }
 
     async fn commit(&mut self, at: usize) -> String {

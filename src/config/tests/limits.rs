@@ -29,6 +29,8 @@ fn each_setting_that_has_bounds_is_refused_outside_of_them() {
         ("worker.backoff_max", "'1h'"),
         ("worker.wait_replicas", "17"),
         ("worker.outbox_max", "0"),
+        ("worker.roll_percent", "0"),
+        ("worker.roll_percent", "101"),
         ("worker.deliveries_max", "0"),
         ("worker.retention", "'20years'"),
         ("worker.trim_interval", "'0s'"),

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use jiff::civil::Date;
 
 use super::{Check, Ground, readable};
-use crate::change::UserId;
-use crate::invariant::{Day, Listing, Standing, Violation};
+use crate::change::{UserId, ZONE_FIELD};
+use crate::invariant::{Day, Listing, Progress, Sight, Standing, Violation};
 use crate::key::ShardKeys;
 use crate::redis::query::command;
 use crate::redis::{Error, Pipeline, Reply};
@@ -29,12 +29,9 @@ impl Suspect {
         match self {
             Suspect::Member { date, member } => {
                 let score = command(&["ZSCORE", keys.day(*date).as_str(), member]);
-                let stored = match ends(member) {
-                    Some((user, friend)) => command(&["HGET", keys.birthdays(&user).as_str(), friend]),
-                    // Nobody can have such a friend.
-                    None => command(&["ECHO", ""]),
-                };
-                vec![stored, score, command(&["HKEYS", keys.fanout.as_str()])]
+                let [stored, zone] = views(keys, member);
+                let progress = command(&["HMGET", keys.state.as_str(), "open", "rolled"]);
+                vec![stored, score, command(&["HKEYS", keys.fanout.as_str()]), zone, progress]
             }
             Suspect::Listing { user } => {
                 let score = command(&["ZSCORE", keys.users.as_str(), user]);
@@ -55,13 +52,52 @@ impl Suspect {
                 if replies.get(2).is_some_and(|jobs| is_being_forgotten(jobs, member)) {
                     return None;
                 }
-                match day.judge(member, stored(member, replies)?.as_deref(), text(&replies[1])?.as_deref(), now) {
+                let seen = Seen::of(member, replies)?;
+                match day.judge(member, seen.sight(now)) {
                     Standing::Wrong(violation) => Some(violation),
                     Standing::Right | Standing::NotRolled => None,
                 }
             }
             Suspect::Listing { user } => listing(replies)?.judge(&ground.keys, user),
         }
+    }
+}
+
+/// What the views say of a member: the friend's date, and the user's zone.
+pub(super) fn views(keys: &ShardKeys, member: &str) -> [Pipeline; 2] {
+    match ends(member) {
+        Some((user, friend)) => [
+            command(&["HGET", keys.birthdays(&user).as_str(), friend]),
+            command(&["HGET", keys.profile(&user).as_str(), ZONE_FIELD]),
+        ],
+        // Nobody can have such a friend.
+        None => [command(&["ECHO", ""]), command(&["ECHO", ""])],
+    }
+}
+
+/// The answers to the questions of a member.
+pub(super) struct Seen {
+    stored: Option<String>,
+    zone: Option<String>,
+    found: Option<String>,
+    pub progress: Progress,
+}
+
+impl Seen {
+    /// None where something cannot be read.
+    pub fn of(member: &str, replies: &[Reply]) -> Option<Seen> {
+        let [_, score, _, zone, progress] = replies else { return None };
+        let fields = readable(progress)?.as_array().ok()?;
+        let field = |at: usize| fields.get(at).and_then(text).flatten();
+        let progress = Progress::of(field(0).as_deref(), field(1).as_deref());
+        // A profile that cannot be read names no zone.
+        let zone = ends(member).and_then(|_| text(zone).flatten());
+        Some(Seen { stored: stored(member, replies)?, zone, found: text(score)?, progress })
+    }
+
+    pub fn sight(&self, now: u64) -> Sight<'_> {
+        let Seen { stored, zone, found, progress } = self;
+        Sight { stored: stored.as_deref(), tz: zone.as_deref(), found: found.as_deref(), now, progress: *progress }
     }
 }
 

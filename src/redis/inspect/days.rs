@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::confirm::{Suspect, ends, stored};
+use super::confirm::{Suspect, stored, text, views};
 use super::scan::{By, Page, Scan};
 use super::{Check, Ground};
 use crate::invariant::{Day, Kind, Violation, shown};
-use crate::redis::query::command;
-use crate::redis::{Error, Pipeline};
+use crate::redis::Error;
 
 impl Check<'_> {
     pub(super) async fn days(&mut self, ground: &Ground) -> Result<(), Error> {
@@ -42,17 +41,12 @@ impl Check<'_> {
                 }
             }
         }
-        let question = |(member, _): &(String, String)| -> Pipeline {
-            match ends(member) {
-                Some((user, friend)) => command(&["HGET", ground.keys.birthdays(&user).as_str(), friend]),
-                None => command(&["HGET", ground.keys.state.as_str(), ""]),
-            }
-        };
-        let replies = self.source.ask_slot(ground.keys.slot, members.iter().map(question).collect()).await?;
+        let questions = members.iter().flat_map(|(member, _)| views(&ground.keys, member));
+        let replies = self.source.ask_slot(ground.keys.slot, questions.collect()).await?;
         let mut suspects = BTreeSet::new();
-        for ((member, score), reply) in members.into_iter().zip(replies) {
-            let date = stored(&member, std::slice::from_ref(&reply));
-            let expected = date.and_then(|date| day.score(date.as_deref()));
+        for ((member, score), replies) in members.into_iter().zip(replies.chunks_exact(2)) {
+            let (date, zone) = (stored(&member, replies), text(&replies[1]).flatten());
+            let expected = date.and_then(|date| day.score(date.as_deref(), zone.as_deref()));
             if expected.map(|due| due.to_string()).as_ref() != Some(&score) {
                 suspects.insert(Suspect::Member { date: day.date, member });
             }

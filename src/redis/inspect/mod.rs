@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{error::Error, pipes::Pipes, query::command, topology::Topology};
-use crate::invariant::Day;
+use crate::invariant::{Day, Progress};
 use crate::key::{Keys, ShardKeys};
 use crate::reduce::Rules;
 use crate::shard::{Layout, Shard};
@@ -55,8 +55,6 @@ pub struct Check<'a> {
     rules: Rules,
     options: Options,
     tags: HashMap<String, Shard>,
-    /// None where the layout does not say.
-    created_at: Option<u64>,
     /// All that was found so far, also where the check breaks off.
     pub findings: Findings,
     /// Told of so many more things done.
@@ -67,6 +65,7 @@ pub struct Check<'a> {
 struct Ground {
     keys: ShardKeys,
     days: Vec<Day>,
+    progress: Progress,
 }
 
 impl<'a> Check<'a> {
@@ -84,7 +83,6 @@ impl<'a> Check<'a> {
             rules,
             options,
             tags,
-            created_at: None,
             findings: Findings::default(),
             progress: Box::new(|_| {}),
         }
@@ -117,7 +115,6 @@ impl<'a> Check<'a> {
     /// Checks these shards, and with all of them whatever else is under the prefix. On an error, what was found before it
     /// holds all the same.
     pub async fn run(&mut self, shards: &[Shard]) -> Result<(), Error> {
-        self.created_at = self.read_created_at().await?;
         self.names(shards).await?;
         for shard in shards {
             self.source.begin();
@@ -125,13 +122,6 @@ impl<'a> Check<'a> {
             self.findings.counts.shards += 1;
         }
         Ok(())
-    }
-
-    async fn read_created_at(&mut self) -> Result<Option<u64>, Error> {
-        let key = self.keys.layout();
-        let question = [(key.slot(), command(&["HGET", key.as_str(), "created_at"]))];
-        let reply = self.source.ask(&question).await?.pop();
-        Ok(reply.and_then(|reply| reply.as_u64().ok()))
     }
 
     fn shard_keys(&self, shard: Shard) -> ShardKeys {

@@ -12,7 +12,7 @@ use super::scan::{By, Scan};
 use super::{Check, Ground};
 use crate::change::UserId;
 use crate::error::ServerCode;
-use crate::invariant::{Kind, Violation, judge_kind, judge_version, life, shown};
+use crate::invariant::{Kind, Progress, Violation, judge_kind, judge_version, life, shown};
 use crate::key::{Found, slot_of_name};
 use crate::redis::query::{command, escaped};
 use crate::redis::{Error, NodeAddress, Pipeline, Reply};
@@ -251,7 +251,7 @@ impl Check<'_> {
             suspects.entry(shard).or_default().insert(Suspect::Listing { user });
         }
         for (shard, suspects) in suspects {
-            let ground = Ground { keys: self.shard_keys(shard), days: Vec::new() };
+            let ground = Ground { keys: self.shard_keys(shard), days: Vec::new(), progress: Progress::default() };
             self.source.begin();
             self.confirm(&ground, suspects).await?;
         }

@@ -6,7 +6,7 @@
 
 use tokio::time::{Instant, sleep};
 
-use super::confirm::{Suspect, listing, milliseconds, stored};
+use super::confirm::{Seen, Suspect, listing, milliseconds};
 use super::{Check, readable, source};
 use crate::error::ServerCode;
 use crate::invariant::{Day, Repair, Violation};
@@ -104,15 +104,17 @@ impl Check<'_> {
         let calendar = &self.rules.calendar;
         let expire = |day: &Day| command(&["EXPIREAT", day.key.as_str(), &calendar.expires_at(day.date).to_string()]);
         match repair {
-            Repair::Expiry { date } => vec![expire(&Day::new(calendar, keys, *date, None))],
+            Repair::Expiry { date } => vec![expire(&Day::new(calendar, keys, *date))],
             Repair::Member { date, member } => {
-                let window = calendar.window(now);
-                let day = Day::new(calendar, keys, *date, None);
-                let Some(stored) = stored(member, replies).filter(|_| window.first <= *date && *date <= window.last)
-                else {
+                let day = Day::new(calendar, keys, *date);
+                let kept = |seen: &Seen| {
+                    *date >= calendar.window(now).first && seen.progress.open.is_some_and(|open| *date <= open)
+                };
+                let Some(seen) = Seen::of(member, replies).filter(kept) else {
                     return Vec::new();
                 };
-                match day.score(stored.as_deref()) {
+                let sight = seen.sight(now);
+                match day.score(sight.stored, sight.tz) {
                     Some(due) => vec![command(&["ZADD", day.key.as_str(), &due.to_string(), member]), expire(&day)],
                     None => vec![command(&["ZREM", day.key.as_str(), member])],
                 }

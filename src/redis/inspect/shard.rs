@@ -3,7 +3,8 @@
 use super::confirm::milliseconds;
 use super::scan::{By, Scan};
 use super::{Check, Ground, readable};
-use crate::invariant::{Day, Group, ShardFacts, Unreadable, Violation, began, follows, judge_producer, read_entry};
+use crate::calendar::Window;
+use crate::invariant::{Day, Group, Progress, ShardFacts, Unreadable, Violation, follows, judge_producer, read_entry};
 use crate::key::{GROUP, ShardKeys};
 use crate::position::{CommitId, EntryId};
 use crate::redis::log::SIGNAL_FIELD;
@@ -24,11 +25,13 @@ impl Check<'_> {
         };
         let (now, facts) = (milliseconds(&replies[0])?, facts(&replies)?);
         self.findings.note_all(facts.judge(&keys));
-        let first = self.log(&keys).await?;
-        let began = began(self.created_at, first.as_ref());
+        self.log(&keys).await?;
         let calendar = &self.rules.calendar;
-        let days = Day::all(calendar, &keys, calendar.window(now), began);
-        let ground = Ground { keys, days };
+        let field = |name: &str| facts.state.as_ref().and_then(|state| state.get(name)).map(String::as_str);
+        let progress = Progress::of(field("open"), field("rolled"));
+        let named = calendar.window(now);
+        let days = Day::all(calendar, &keys, Window { last: progress.open.unwrap_or(named.last), ..named });
+        let ground = Ground { keys, days, progress };
         self.producers(&ground.keys).await?;
         self.users(&ground).await?;
         self.days(&ground).await
@@ -44,39 +47,32 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// The chain, oldest commit first; answers that one.
-    async fn log(&mut self, keys: &ShardKeys) -> Result<Option<Signal>, Error> {
-        let (mut first, mut position) = (None, None::<CommitId>);
+    /// The chain, oldest commit first.
+    async fn log(&mut self, keys: &ShardKeys) -> Result<(), Error> {
+        let mut position = None::<CommitId>;
         loop {
             let after = position.map_or_else(|| "-".to_owned(), |position| format!("({position}"));
             let page = command(&["XRANGE", keys.log.as_str(), &after, "+", "COUNT", &LOG_PAGE.to_string()]);
             let replies = self.source.ask_slot(keys.slot, vec![page]).await?;
-            let Some(entries) = readable(&replies[0]) else { return Ok(first) };
+            let Some(entries) = readable(&replies[0]) else { return Ok(()) };
             let entries = entries.as_array()?;
             for entry in entries {
-                let (id, signal) = self.entry(keys, entry, position).await?;
-                first = first.or(signal);
-                position = Some(id);
+                position = Some(self.entry(keys, entry, position).await?);
             }
             self.findings.counts.log_entries += entries.len() as u64;
             if entries.len() < LOG_PAGE {
-                return Ok(first);
+                return Ok(());
             }
         }
     }
 
-    async fn entry(
-        &mut self,
-        keys: &ShardKeys,
-        entry: &Reply,
-        before: Option<CommitId>,
-    ) -> Result<(CommitId, Option<Signal>), Error> {
+    async fn entry(&mut self, keys: &ShardKeys, entry: &Reply, before: Option<CommitId>) -> Result<CommitId, Error> {
         let (id, payload) = parts(entry)?;
         let signal = match read_entry(&keys.log, id, payload) {
             Ok(signal) => signal,
             Err(violation) => {
                 self.findings.note_all([violation]);
-                return Ok((id, None));
+                return Ok(id);
             }
         };
         if follows(&keys.log, before, &signal).is_err()
@@ -84,7 +80,7 @@ impl Check<'_> {
         {
             self.findings.note_all([violation]);
         }
-        Ok((id, Some(signal)))
+        Ok(id)
     }
 
     /// Whether the link is broken indeed: the log may have been cut in between two pages, so the entry and the one before

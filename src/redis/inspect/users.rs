@@ -132,11 +132,11 @@ impl Check<'_> {
                 continue;
             }
             let text = |bytes| std::str::from_utf8(bytes).ok();
-            let (Some(friend), Some(date)) = (text(friend).and_then(|id| id.parse().ok()), text(date)) else {
+            let (Some(friend), Some(date)) = (text(friend).and_then(|id| id.parse::<UserId>().ok()), text(date)) else {
                 continue;
             };
-            for day in ground.days.iter().filter(|day| day.score(Some(date)).is_some()) {
-                members.days.entry(day.date).or_default().push(day_member(user, &friend));
+            for day in ground.days.iter().filter(|day| day.celebrates(date)) {
+                members.days.entry(day.date).or_default().push(day_member(user, friend.as_str()));
             }
         }
     }
@@ -165,7 +165,7 @@ impl Check<'_> {
                 if !score.is_null() {
                     continue;
                 }
-                if day.is_complete() {
+                if ground.progress.is_complete(day.date) {
                     suspects.insert(Suspect::Member { date: day.date, member });
                 } else {
                     self.findings.counts.not_rolled += 1;

@@ -1,7 +1,8 @@
 #!lua flags=no-writes
 -- KEYS  1 changes  2 state  3 dead letters  4 outbox
 -- ARGV  1 group
--- Answers {unread, pending, age of the oldest entry after the applied position (ms) or false, dead letters, outbox}.
+-- Answers {unread, pending, age of the oldest entry after the applied position (ms) or false, dead letters, outbox,
+-- server time (ms), whether a roll is asked for (0 or 1)}.
 
 -- Where Redis cannot tell how many entries are unread, as many are counted; of more, all the stream holds pass for unread.
 local COUNTED_MAX = 100
@@ -26,11 +27,11 @@ local function after(id, count)
     return redis.call('XRANGE', KEYS[1], '(' .. id, '+', 'COUNT', count)
 end
 
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local oldest = false
 local first = after(redis.call('HGET', KEYS[2], 'applied') or '0-0', 1)[1]
 if first then
-    local time = redis.call('TIME')
-    local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
     oldest = math.max(now - tonumber(string.match(first[1], '^%d+')), 0)
 end
 
@@ -44,4 +45,5 @@ if #after(delivered, 1) > 0 then
     end
     unread = math.max(lag, 1)
 end
-return {unread, pending, oldest, redis.call('XLEN', KEYS[3]), redis.call('XLEN', KEYS[4])}
+return {unread, pending, oldest, redis.call('XLEN', KEYS[3]), redis.call('XLEN', KEYS[4]), now,
+    redis.call('HEXISTS', KEYS[2], 'roll_asked')}

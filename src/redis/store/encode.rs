@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::change::UserId;
+use crate::change::{UserId, ZONE_FIELD};
 use crate::key::{CONSUMER, GROUP, Key, ShardKeys};
 use crate::position::{EntryId, Order};
 use crate::redis::{Command, Pipeline};
@@ -107,6 +107,12 @@ fn load_user(pipeline: &mut Pipeline, keys: &ShardKeys, plan: &UserPlan) {
     if plan.birthday {
         pipeline.command("HGET").arg_parts(&keys.profile_parts(user)).arg("birthday");
     }
+    if plan.zone {
+        pipeline.command("HGET").arg_parts(&keys.profile_parts(user)).arg(ZONE_FIELD);
+    }
+    if plan.everyone {
+        pipeline.command("HGETALL").arg_parts(&keys.birthdays_parts(user));
+    }
     if plan.extent {
         pipeline.command("HLEN").arg_parts(&keys.birthdays_parts(user));
         pipeline.command("EXISTS").arg_parts(&keys.profile_parts(user));
@@ -153,6 +159,12 @@ pub(super) fn commit(pipeline: &mut Pipeline, keys: &ShardKeys, commit: &Commit)
     if state.order != Order::default() {
         command.arg("order").arg(state.order.to_string());
     }
+    if let Some(open) = state.open {
+        command.arg("open").arg(open.to_string());
+    }
+    if let Some(rolled) = state.rolled {
+        command.arg("rolled").arg(rolled.to_string());
+    }
     drop(command);
     let mut command = pipeline.command("EVAL");
     command.arg(PUBLISH).arg("1").arg(keys.state.as_bytes()).arg(keys.push.as_bytes()).arg(&payload);
@@ -194,7 +206,7 @@ fn write(pipeline: &mut Pipeline, op: &Op) {
             pipeline.command("RENAME").arg(key.as_bytes()).arg(to.as_bytes());
         }
         Op::Delete { keys } => {
-            pipeline.command("DEL").args(keys.iter().map(|key| key.as_bytes()));
+            pipeline.command("UNLINK").args(keys.iter().map(|key| key.as_bytes()));
         }
         Op::Enqueue { key, id, fields } => {
             let mut command = pipeline.command("XADD");
@@ -234,7 +246,7 @@ pub(super) fn describe(keys: &ShardKeys, commit: &Commit, mut at: usize) -> Stri
         Some(Op::Remember { key, .. }) => format!("SET {key}"),
         Some(Op::Append { key, .. } | Op::Enqueue { key, .. }) => format!("XADD {key}"),
         Some(Op::Rename { key, .. }) => format!("RENAME {key}"),
-        Some(Op::Delete { keys }) => format!("DEL {}", keys.first().map_or("", |key| key.as_str())),
+        Some(Op::Delete { keys }) => format!("UNLINK {}", keys.first().map_or("", |key| key.as_str())),
         Some(Op::StreamDelete { key, .. }) => format!("XDEL {key}"),
         None => match at - commit.ops.len() {
             0 => format!("XADD {}", keys.log),

@@ -9,7 +9,7 @@ use super::{commit, encode, failure, load, read, take};
 use crate::key::{GROUP, Key, ShardKeys};
 use crate::lease::WorkerId;
 use crate::redis::{Error, Link, Pipeline, Reply, Topology};
-use crate::reduce::{Commit, Entry, Job, Loaded, Plan, Progress, Survey};
+use crate::reduce::{Commit, Entry, Job, Loaded, Plan, Progress, Roll, Survey, Surveyed};
 use crate::store::{self, Backlog, Committed, Read, ShardLink, Taken, Unfinished};
 
 /// A shard's connection to the node that owned its slot when it was made.
@@ -184,6 +184,10 @@ impl ShardLink for RedisLink {
 
     async fn survey(&mut self, job: &Job, progress: &Progress, count: usize) -> Result<Survey, store::Error> {
         self.survey_job(job, progress, count).await
+    }
+
+    async fn survey_days(&mut self, roll: &Roll, count: usize) -> Result<Surveyed, store::Error> {
+        self.survey_users(roll, count).await
     }
 
     async fn replicated(&mut self, replicas: u32, wait: Duration) -> Result<bool, store::Error> {

@@ -90,6 +90,12 @@ impl Answers {
         if plan.birthday {
             loaded.birthday = self.take(|| format!("HGET {}", keys.profile(user)), |reply| text(&reply))?;
         }
+        if plan.zone {
+            loaded.zone = self.take(|| format!("HGET {}", keys.profile(user)), |reply| text(&reply))?;
+        }
+        if plan.everyone {
+            loaded.everyone = self.take(|| format!("HGETALL {}", keys.birthdays(user)), |reply| pairs(&reply))?;
+        }
         if plan.extent {
             let friends = self.take(|| format!("HLEN {}", keys.birthdays(user)), |reply| reply.as_u64())?;
             let profiles = self.take(|| format!("EXISTS {}", keys.profile(user)), |reply| reply.as_u64())?;
@@ -141,7 +147,7 @@ fn newest(reply: Reply) -> Result<EntryId, Error> {
 }
 
 /// Seconds and microseconds as milliseconds.
-fn time(reply: &Reply) -> Result<u64, Error> {
+pub(super) fn time(reply: &Reply) -> Result<u64, Error> {
     match reply.as_array()? {
         [seconds, microseconds] => Ok(seconds.as_u64()? * 1000 + microseconds.as_u64()? / 1000),
         _ => Err(Error::protocol("seconds and microseconds", "another number of values")),

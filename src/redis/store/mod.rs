@@ -10,6 +10,7 @@ mod load;
 mod nodes;
 mod outbox;
 mod read;
+mod roll;
 mod scripts;
 mod survey;
 mod take;

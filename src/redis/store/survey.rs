@@ -6,25 +6,28 @@
 use std::collections::BTreeMap;
 
 use super::link::RedisLink;
+use super::load::time as milliseconds;
 use super::read::entry;
-use crate::key::Key;
+use crate::key::{Key, ShardKeys};
 use crate::position::EntryId;
 use crate::redis::{Error, Reply};
-use crate::reduce::{Entry, Job, Jobs, Progress, Survey, parse_job};
-use crate::store::{self, Unfinished};
+use crate::reduce::{Entry, Job, Jobs, Progress, ROLL_ASKED_FIELD, ROLL_FIELD, Survey, parse_job};
+use crate::store::{self, CalendarNews, Unfinished};
 
 /// Scans of one survey: a part of a hash from which much was deleted may hold nothing.
 const SCANS_MAX: usize = 16;
 /// Bytes of dead letters after which one survey reads no more.
 const LETTERS_BYTES_MAX: usize = 1 << 20;
 /// The cursor at which a scan begins, and which it answers at its end.
-const EDGE: &str = "0";
+pub(super) const EDGE: &str = "0";
 
 impl RedisLink {
     pub(super) async fn ask_unfinished(&mut self, jobs_max: usize) -> Result<Unfinished, store::Error> {
-        let (outbox, fanout) = (self.keys.outbox.clone(), self.keys.fanout.clone());
+        let ShardKeys { outbox, fanout, state, .. } = self.keys.clone();
         self.pipeline.command("XLEN").arg(outbox.as_bytes());
         self.pipeline.command("HRANDFIELD").arg(fanout.as_bytes()).arg_u64(jobs_max as u64).arg("WITHVALUES");
+        self.pipeline.command("HMGET").arg(state.as_bytes()).arg(ROLL_FIELD).arg(ROLL_ASKED_FIELD);
+        self.pipeline.command("TIME");
         let replies = self.request("unfinished", self.reply_timeout()).await?;
         unfinished(&replies, jobs_max).map_err(|error| self.failed("unfinished", &error))
     }
@@ -51,15 +54,25 @@ impl RedisLink {
                 Ok(Survey { friends: BTreeMap::new(), letters: letters.collect(), next })
             }
             (Job::Birthday { user } | Job::Forget { user, .. }, progress) => {
-                let (key, run) = (self.keys.birthdays(user), self.run_id().await?);
-                let text = progress.to_string();
-                let cursor =
-                    text.split_once(':').filter(|(earlier, _)| *earlier == run).map_or(EDGE, |(_, cursor)| cursor);
-                let (friends, cursor) = self.scan(&key, cursor, count).await?;
-                let next = (cursor != EDGE).then(|| Progress::Birthday { cursor: format!("{run}:{cursor}") });
+                let key = self.keys.birthdays(user);
+                let (friends, cursor) = self.scan_from(&key, &progress.to_string(), count).await?;
+                let next = cursor.map(|cursor| Progress::Birthday { cursor });
                 Ok(Survey { friends, letters: Vec::new(), next })
             }
         }
+    }
+
+    /// About so many fields from where an earlier scan has come to, and where this one has; none at the end.
+    pub(super) async fn scan_from(
+        &mut self,
+        key: &Key,
+        come: &str,
+        count: usize,
+    ) -> Result<(BTreeMap<String, String>, Option<String>), store::Error> {
+        let run = self.run_id().await?;
+        let cursor = come.split_once(':').filter(|(earlier, _)| *earlier == run).map_or(EDGE, |(_, cursor)| cursor);
+        let (found, cursor) = self.scan(key, cursor, count).await?;
+        Ok((found, (cursor != EDGE).then(|| format!("{run}:{cursor}"))))
     }
 
     /// About so many fields from a cursor on, and the cursor behind them.
@@ -130,8 +143,8 @@ impl RedisLink {
 }
 
 fn unfinished(replies: &[Reply], jobs_max: usize) -> Result<Unfinished, Error> {
-    let [outbox, jobs] = replies else {
-        return Err(Error::protocol("a length and jobs", format!("{} answers", replies.len())));
+    let [outbox, jobs, roll, time] = replies else {
+        return Err(Error::protocol("a length, jobs, a roll and the time", format!("{} answers", replies.len())));
     };
     let (mut found, mut seen) = (Vec::new(), 0);
     for (job, progress) in jobs.as_pairs()? {
@@ -141,7 +154,13 @@ fn unfinished(replies: &[Reply], jobs_max: usize) -> Result<Unfinished, Error> {
             Err(error) => tracing::warn!("left alone: {error}"),
         }
     }
-    Ok(Unfinished { outbox: outbox.as_u64()?, jobs: Jobs::from_iter(found), more: seen >= jobs_max })
+    let [roll, asked] = roll.as_array()? else {
+        return Err(Error::protocol("a roll and whether one is asked for", "another number of values"));
+    };
+    // A roll that cannot be read begins anew.
+    let roll = if roll.is_null() { None } else { text(roll)?.parse().ok() };
+    let calendar = CalendarNews { milliseconds: milliseconds(time)?, roll_asked: !asked.is_null() };
+    Ok(Unfinished { outbox: outbox.as_u64()?, jobs: Jobs::from_iter(found), more: seen >= jobs_max, roll, calendar })
 }
 
 /// Puts the fields that HSCAN gave beside the others, and answers its cursor.
@@ -172,6 +191,6 @@ fn run_id(reply: &Reply) -> Result<String, Error> {
     run.map(|run| run.trim().to_owned()).ok_or_else(|| Error::protocol("a run id", "none"))
 }
 
-fn text(reply: &Reply) -> Result<String, Error> {
+pub(super) fn text(reply: &Reply) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(reply.as_bytes()?).into_owned())
 }

@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::str::FromStr;
 
+use jiff::civil::Date;
+
 use crate::position::{CommitId, EntryId, Order};
 use crate::redis::{Error, Reply};
 use crate::reduce::{Counts, ShardState};
@@ -29,20 +31,28 @@ fn cause_named(name: &str) -> Result<Cause, Error> {
 }
 
 fn state(values: &[Reply]) -> Result<ShardState, String> {
-    let [generation, last, applied, entries, dead, skipped, order] = values else {
-        return Err(format!("the state has {} values, expected 7", values.len()));
+    let [generation, last, applied, entries, dead, skipped, order, open, rolled] = values else {
+        return Err(format!("the state has {} values, expected 9", values.len()));
     };
     Ok(ShardState {
         generation: field("generation", generation)?,
         last: field_or("last", last, CommitId::ZERO)?,
         applied: field_or("applied", applied, EntryId::ZERO)?,
         order: field_or("order", order, Order::default())?,
+        // What is no date is made anew by the next roll.
+        open: date(open),
+        rolled: date(rolled),
         counts: Counts {
             entries: field_or("entries", entries, 0)?,
             dead: field_or("dead", dead, 0)?,
             skipped: field_or("skipped", skipped, 0)?,
         },
     })
+}
+
+fn date(reply: &Reply) -> Option<Date> {
+    reply.as_bytes_or_null().ok()??;
+    reply.to_str().ok()?.parse().ok()
 }
 
 fn field_or<T: FromStr<Err: Display>>(name: &str, reply: &Reply, absent: T) -> Result<T, String> {

@@ -9,7 +9,7 @@ use super::server::{Delivery, Late, Served, ShardServer};
 use super::{Model, Sabotage, World, lock, refusal};
 use crate::lease::WorkerId;
 use crate::position::{CommitId, EntryId};
-use crate::reduce::{Commit, Entry, Job, Loaded, Plan, Progress, Survey};
+use crate::reduce::{Commit, Entry, Job, Loaded, Plan, Progress, Roll, Survey, Surveyed};
 use crate::shard::Shard;
 use crate::store::{Backlog, Committed, Error, Read, ShardLink, Taken, Unfinished};
 
@@ -222,6 +222,11 @@ impl ShardLink for ModelLink {
     async fn survey(&mut self, job: &Job, progress: &Progress, count: usize) -> Result<Survey, Error> {
         let (job, progress) = (job.clone(), progress.clone());
         self.request(false, move |server| server.survey(&job, &progress, count)).await
+    }
+
+    async fn survey_days(&mut self, roll: &Roll, count: usize) -> Result<Surveyed, Error> {
+        let roll = roll.clone();
+        self.request(false, move |server| server.survey_days(&roll, count)).await
     }
 
     async fn replicated(&mut self, replicas: u32, _: Duration) -> Result<bool, Error> {

@@ -64,7 +64,7 @@ pub fn entries(found: &[Celebrations]) -> Vec<Entry> {
         item.friends.iter().map(|celebrant| Entry {
             shard: item.shard,
             due: item.due,
-            member: day_member(&item.user, &celebrant.friend),
+            member: day_member(&item.user, celebrant.friend.as_str()),
             user: item.user.clone(),
             friend: celebrant.friend.clone(),
             birthday: celebrant.birthday,
@@ -121,7 +121,14 @@ impl Almanac {
     pub fn expected(&self) -> Vec<Entry> {
         let entry = |user: &UserId, due: i64, friend: &UserId, birthday: Birthday| {
             let (user, friend) = (user.clone(), friend.clone());
-            Entry { shard: self.shard_of(&user), due, member: day_member(&user, &friend), user, friend, birthday }
+            Entry {
+                shard: self.shard_of(&user),
+                due,
+                member: day_member(&user, friend.as_str()),
+                user,
+                friend,
+                birthday,
+            }
         };
         let all = self.users.iter().flat_map(|(user, stored)| {
             stored.friends.iter().map(move |(friend, birthday)| entry(user, stored.due, friend, *birthday))
@@ -162,7 +169,7 @@ impl Almanac {
         let mut pipeline = Pipeline::new();
         pipeline.push(&["MULTI"]);
         pipeline.push(&["HDEL", keys.birthdays(user).as_str(), friend.as_str()]);
-        pipeline.push(&["ZREM", keys.day(self.date).as_str(), &day_member(user, friend)]);
+        pipeline.push(&["ZREM", keys.day(self.date).as_str(), &day_member(user, friend.as_str())]);
         pipeline.push(&["EXEC"]);
         self.ground.ask(shard, &pipeline).await;
     }
@@ -226,7 +233,7 @@ impl Almanac {
             let mut day = pipeline.command("ZADD");
             day.arg(keys.day(self.date).as_bytes());
             friends.keys().for_each(|friend| {
-                day.arg_i64(*due).arg(day_member(user, friend));
+                day.arg_i64(*due).arg(day_member(user, friend.as_str()));
             });
         }
         pipeline.push(&["EXEC"]);

@@ -65,13 +65,14 @@ async fn a_commit_does_all_of_it_at_once() {
         ("entries", "4".to_owned()),
         ("generation", state.generation.to_string()),
         ("last", commit.state.last.to_string()),
+        ("open", commit.state.open.unwrap().to_string()),
         ("skipped", "0".to_owned()),
     ];
     assert_eq!(stored, expected.map(|(name, value)| (name.to_owned(), value)));
     let again = mine(link.take(&id("a"), TTL).await.unwrap());
-    assert_eq!((again.last, again.applied, again.counts), {
+    assert_eq!((again.last, again.applied, again.counts, again.open), {
         let state = commit.state;
-        (state.last, state.applied, state.counts)
+        (state.last, state.applied, state.counts, state.open)
     });
 }
 
@@ -106,6 +107,8 @@ async fn everything_a_plan_names_is_loaded_in_its_place() {
         versions: vec!["1".to_owned(), ":name".to_owned()],
         profile: true,
         birthday: true,
+        zone: true,
+        everyone: true,
         extent: true,
         sample: true,
         forgotten: None,
@@ -116,11 +119,12 @@ async fn everything_a_plan_names_is_loaded_in_its_place() {
         producers: vec!["p".to_owned(), "q".to_owned()],
         outbox: true,
         letters: true,
+        window: None,
     };
     let known = &plan.users[0].user;
     ground.command(&["HSET", keys.birthdays(known).as_str(), "2", "--02-29", "3", ""]).await;
     ground.command(&["HSET", keys.versions(known).as_str(), ":name", "7:1"]).await;
-    ground.command(&["HSET", keys.profile(known).as_str(), "version", "12"]).await;
+    ground.command(&["HSET", keys.profile(known).as_str(), "version", "12", "tz", "Asia/Kathmandu"]).await;
     ground.command(&["SET", keys.dedup("seen").as_str(), "1"]).await;
     ground.command(&["HSET", keys.producers.as_str(), "q", "4:5"]).await;
     let appended = ground.add("1", "2").await;
@@ -136,6 +140,10 @@ async fn everything_a_plan_names_is_loaded_in_its_place() {
     assert_eq!(user.versions, [None, text("7:1")]);
     assert_eq!((user.profile_version.as_deref(), user.extent), (Some("12"), Some((2, true))));
     assert_eq!(user.sample, [(":name".to_owned(), "7:1".to_owned())]);
+    assert_eq!(user.zone.as_deref(), Some("Asia/Kathmandu"));
+    let mut everyone = user.everyone.clone();
+    everyone.sort();
+    assert_eq!(everyone, [("2".to_owned(), "--02-29".to_owned()), ("3".to_owned(), String::new())]);
     let user = &loaded.users[1];
     assert_eq!((&user.friends[..], &user.versions[..]), (&[None, None][..], &[None, None][..]));
     assert_eq!((&user.profile_version, user.extent, user.sample.len()), (&None, Some((0, false)), 0));
@@ -198,6 +206,8 @@ async fn a_foreign_user_key_is_poison_and_named() {
         versions: vec![],
         profile: false,
         birthday: false,
+        zone: false,
+        everyone: false,
         extent: false,
         sample: false,
         forgotten: None,

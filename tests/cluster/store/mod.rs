@@ -5,6 +5,7 @@ mod faults;
 mod layout;
 mod lease;
 mod read;
+mod roll;
 mod trim;
 
 use std::sync::Arc;
@@ -101,7 +102,12 @@ impl Ground {
     async fn prepare(&self, link: &mut RedisLink, state: &ShardState, entries: Vec<Entry>) -> (Loaded, Commit) {
         let rules = Rules::default();
         let batch: Vec<_> = entries.into_iter().map(|entry| Decoded::new(entry, &rules.limits)).collect();
-        let plan = Plan::of(&batch, state, &Jobs::default());
+        let plan = Plan::of(
+            &batch,
+            state,
+            &Jobs::default(),
+            (&rules.calendar, batch.last().map_or(0, |decoded| decoded.entry.id.milliseconds)),
+        );
         let loaded = link.load(&plan).await.expect("load");
         let commit = reduce(&rules, &self.keys, state, &batch, (&plan, &loaded));
         (loaded, commit)

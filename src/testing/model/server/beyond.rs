@@ -3,20 +3,62 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::super::keyspace::Hash;
+use super::super::keyspace::{Hash, Sorted};
 use super::super::refusal;
 use super::super::stream::{Stream, after};
 use super::ShardServer;
-use crate::change::Fields;
+use crate::change::{Fields, UserId, ZONE_FIELD};
 use crate::position::EntryId;
-use crate::reduce::{Job, Progress, Survey, parse_job};
-use crate::store::{Error, Relay, Unfinished};
+use crate::reduce::{Job, Progress, ROLL_ASKED_FIELD, ROLL_FIELD, Roll, RolledUser, Survey, Surveyed, parse_job};
+use crate::store::{CalendarNews, Error, Relay, Unfinished};
 
 impl ShardServer {
     pub fn unfinished(&self, jobs_max: usize) -> Result<Unfinished, Error> {
         let fanout = self.hash(&self.keys.fanout).map_err(refusal::poison)?;
         let jobs = fanout.iter().take(jobs_max).filter_map(|(job, progress)| parse_job(job, progress).ok()).collect();
-        Ok(Unfinished { outbox: self.outbox_length()?, jobs, more: fanout.len() >= jobs_max })
+        let state = self.hash(&self.keys.state).map_err(refusal::foreign)?;
+        let roll = state.get(ROLL_FIELD).and_then(|text| text.parse().ok());
+        let calendar = self.calendar_news(&state);
+        Ok(Unfinished { outbox: self.outbox_length()?, jobs, more: fanout.len() >= jobs_max, roll, calendar })
+    }
+
+    pub(super) fn calendar_news(&self, state: &Hash) -> CalendarNews {
+        CalendarNews { milliseconds: self.keyspace.now, roll_asked: state.contains_key(ROLL_ASKED_FIELD) }
+    }
+
+    /// Users in order with all or a part of their friends; a cursor is the last friend seen, of this epoch.
+    pub fn survey_days(&self, roll: &Roll, count: usize) -> Result<Surveyed, Error> {
+        let users =
+            self.keyspace.get::<Sorted>(&self.keys.users).map_err(refusal::poison)?.cloned().unwrap_or_default();
+        let mut surveyed = Surveyed::default();
+        let mut left = count;
+        for user in users.keys().filter_map(|name| name.parse::<UserId>().ok()) {
+            let cursor = roll.cursor.as_deref().filter(|_| roll.user.as_ref() == Some(&user));
+            if roll.user.as_ref().is_some_and(|done| user < *done || (user == *done && cursor.is_none())) {
+                continue;
+            }
+            if left == 0 {
+                return Ok(surveyed);
+            }
+            let epoch = self.epoch.to_string();
+            let cursor = cursor.and_then(|cursor| cursor.split_once(':')).filter(|(earlier, _)| **earlier == epoch);
+            let profile = self.keyspace.get::<Hash>(&self.keys.profile(&user)).ok().flatten();
+            let zone = profile.and_then(|profile| profile.get(ZONE_FIELD).cloned());
+            let key = self.keys.birthdays(&user);
+            let page = self.page(&key, cursor.map(|(_, last)| last), left);
+            let (friends, more) = page.unwrap_or_default();
+            left = left.saturating_sub(friends.len().max(1));
+            surveyed.next = Some(roll.came(user.clone(), more.map(|last| format!("{epoch}:{last}"))));
+            // Whoever has no friends stands on no day.
+            if !friends.is_empty() {
+                surveyed.users.push(RolledUser { user, zone, friends: friends.into_iter().collect() });
+            }
+            if surveyed.next.as_ref().is_some_and(|next| next.cursor.is_some()) {
+                return Ok(surveyed);
+            }
+        }
+        surveyed.next = None;
+        Ok(surveyed)
     }
 
     /// A cursor is the last friend seen, and means something in this epoch only.

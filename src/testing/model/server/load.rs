@@ -6,6 +6,7 @@ use super::super::keyspace::Hash;
 use super::super::refusal;
 use super::super::stream::Stream;
 use super::ShardServer;
+use crate::change::ZONE_FIELD;
 use crate::key::Key;
 use crate::reduce::{Loaded, PRUNE_SAMPLE, Plan, UserLoaded, UserPlan};
 use crate::store::Error;
@@ -40,9 +41,10 @@ impl ShardServer {
     fn load_user(&self, plan: &UserPlan) -> Result<UserLoaded, String> {
         let profile = self.keys.profile(&plan.user);
         let asked = |asked: bool, key: Key| if asked { self.hash(&key) } else { Ok(Cow::default()) };
-        let birthdays = asked(plan.extent || !plan.friends.is_empty(), self.keys.birthdays(&plan.user))?;
+        let birthdays =
+            asked(plan.extent || plan.everyone || !plan.friends.is_empty(), self.keys.birthdays(&plan.user))?;
         let versions = asked(plan.sample || !plan.versions.is_empty(), self.keys.versions(&plan.user))?;
-        let own = asked(plan.profile || plan.birthday, profile.clone())?;
+        let own = asked(plan.profile || plan.birthday || plan.zone, profile.clone())?;
         let profile_version = own.get("version").filter(|_| plan.profile).cloned();
         let birthday = own.get("birthday").filter(|_| plan.birthday).cloned();
         Ok(UserLoaded {
@@ -50,6 +52,8 @@ impl ShardServer {
             versions: plan.versions.iter().map(|field| versions.get(field).cloned()).collect(),
             profile_version,
             birthday,
+            zone: own.get(ZONE_FIELD).filter(|_| plan.zone).cloned(),
+            everyone: sample(&birthdays, if plan.everyone { birthdays.len() } else { 0 }),
             extent: plan.extent.then(|| (birthdays.len() as u64, self.keyspace.exists(&profile))),
             sample: sample(&versions, if plan.sample { PRUNE_SAMPLE } else { 0 }),
         })

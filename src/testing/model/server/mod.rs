@@ -172,6 +172,7 @@ impl ShardServer {
         let dead = self.keyspace.get::<Stream>(&self.keys.dead_letters).map_err(refusal::poison)?;
         let dead_letters = dead.map_or(0, |dead| dead.entries.len() as u64);
         let outbox = self.outbox_length()?;
+        let calendar = self.calendar_news(&*self.hash(&self.keys.state).map_err(refusal::poison)?);
         let changes = self.changes()?;
         let group = changes.groups.get(GROUP).ok_or_else(refusal::no_group)?;
         let oldest = changes.entries.range(after(state.applied)..).next();
@@ -181,6 +182,7 @@ impl ShardServer {
             oldest_milliseconds: oldest.map(|(id, _)| now.saturating_sub(id.milliseconds)),
             dead_letters,
             outbox,
+            calendar,
         })
     }
 
@@ -257,6 +259,8 @@ impl ShardServer {
             last: fields.get("last").and_then(|text| text.parse().ok()).unwrap_or(CommitId::ZERO),
             applied: fields.get("applied").and_then(|text| text.parse().ok()).unwrap_or(EntryId::ZERO),
             order: fields.get("order").and_then(|text| text.parse().ok()).unwrap_or_default(),
+            open: fields.get("open").and_then(|text| text.parse().ok()),
+            rolled: fields.get("rolled").and_then(|text| text.parse().ok()),
             counts: Counts { entries: number("entries"), dead: number("dead"), skipped: number("skipped") },
         })
     }
@@ -268,8 +272,10 @@ impl ShardServer {
 
 /// The hash `state` after a commit; `generation` is written by taking the lease alone.
 fn state_fields(state: &ShardState, applied_at: u64) -> Vec<(String, String)> {
-    let ShardState { last, applied, counts, order, .. } = state;
+    let ShardState { last, applied, counts, order, open, rolled, .. } = state;
     let order = Some(("order", order.to_string())).filter(|_| *order != Order::default());
+    let days = [("open", open), ("rolled", rolled)].into_iter();
+    let days = days.filter_map(|(name, date)| Some((name, date.as_ref()?.to_string())));
     let fields = [
         ("last", last.to_string()),
         ("applied", applied.to_string()),
@@ -278,5 +284,5 @@ fn state_fields(state: &ShardState, applied_at: u64) -> Vec<(String, String)> {
         ("dead", counts.dead.to_string()),
         ("skipped", counts.skipped.to_string()),
     ];
-    fields.into_iter().chain(order).map(|(name, value)| (name.to_owned(), value)).collect()
+    fields.into_iter().chain(order).chain(days).map(|(name, value)| (name.to_owned(), value)).collect()
 }
