@@ -70,7 +70,7 @@ pub const REGISTRY: &[Row] = &[
     row(
         "user:{t}:ID:profile",
         "HASH",
-        "`schema`, `version` (changes applied), `updated_at` (Unix ms), `birthday`, own fields",
+        "`schema`, `version` (changes applied), `updated_at` (Unix ms), `birthday`, `tz`, `last_activity` (Unix ms), own fields",
         "with the user",
         true,
     ),
@@ -88,6 +88,14 @@ pub const REGISTRY: &[Row] = &[
         "with the user; tombstones pruned",
         false,
     ),
+    row(
+        "user:{t}:ID:activity",
+        "HASH",
+        "`YYYY-MM-DD` -> sum of weights on that day of the user's",
+        "31 days after the last",
+        true,
+    ),
+    row("user:{t}:ID:top", "ZSET", "category -> sum of weights, of the heaviest", "with the user", true),
     row("users:{t}", "ZSET", "ids of users with any view, all scores 0", "for ever", true),
     row("birthdays:{t}:YYYY-MM-DD", "ZSET", "`USER:FRIEND` -> when it is due (Unix s)", "day end plus grace", true),
     row("dedup:{t}:EVENTID", "STRING", "a seen event id", "dedup window", false),
@@ -220,6 +228,14 @@ impl ShardKeys {
         join(&self.versions_parts(user))
     }
 
+    pub fn activity(&self, user: &UserId) -> Key {
+        join(&self.activity_parts(user))
+    }
+
+    pub fn top(&self, user: &UserId) -> Key {
+        join(&self.top_parts(user))
+    }
+
     pub fn day(&self, date: Date) -> Key {
         key(format!(
             "{}birthdays:{{{}}}:{:04}-{:02}-{:02}",
@@ -251,6 +267,14 @@ impl ShardKeys {
 
     pub fn versions_parts<'a>(&'a self, user: &'a UserId) -> [&'a str; 3] {
         [&self.user_stem, user.as_str(), ":versions"]
+    }
+
+    pub fn activity_parts<'a>(&'a self, user: &'a UserId) -> [&'a str; 3] {
+        [&self.user_stem, user.as_str(), ":activity"]
+    }
+
+    pub fn top_parts<'a>(&'a self, user: &'a UserId) -> [&'a str; 3] {
+        [&self.user_stem, user.as_str(), ":top"]
     }
 
     pub fn dedup_parts<'a>(&'a self, event: &'a str) -> [&'a str; 2] {
@@ -362,6 +386,8 @@ mod tests {
                 shard.profile(&user),
                 shard.birthdays(&user),
                 shard.versions(&user),
+                shard.activity(&user),
+                shard.top(&user),
                 shard.users.clone(),
                 shard.day(jiff::civil::date(2026, 1, 2)),
                 shard.dedup("a:b{c}"),

@@ -1,16 +1,17 @@
-//! `heyday read`: a user's profile and friends.
+//! `heyday read`: a user's profile, activity and friends.
 
 use std::collections::BTreeMap;
 
+use comfy_table::Table;
 use serde::Serialize;
 
 use super::cluster::{self, block_on};
 use super::output::{self, Format};
 use super::{Context, Exit};
 use crate::birthday::Birthday;
-use crate::client::reader::{Friend, Profile, View};
+use crate::client::reader::{Friend, Profile, ProfileView, View};
 
-/// Show a user's profile and friends, soonest birthday first
+/// Show a user's profile, activity and friends, soonest birthday first
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  heyday read 42\n  heyday read 42 --json | jq '.friends[0]'\n\n\
     STATE is live, stale (changes have been waiting for longer than reader.fresh_within) or cold (nobody \
@@ -29,7 +30,23 @@ struct Answer {
     state: &'static str,
     freshness_ms: u64,
     profile: ProfileAnswer,
+    activity: ActivityAnswer,
+    top: Vec<CategoryAnswer>,
     friends: Vec<FriendAnswer>,
+}
+
+#[derive(Serialize)]
+struct ActivityAnswer {
+    today: u64,
+    last_7_days: u64,
+    last_30_days: u64,
+    last: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct CategoryAnswer {
+    category: String,
+    weight: u64,
 }
 
 #[derive(Serialize)]
@@ -38,6 +55,7 @@ struct ProfileAnswer {
     version: Option<u64>,
     updated_at: Option<u64>,
     birthday: Option<String>,
+    expires_at: Option<u64>,
     /// The user's own fields; none has one of the names above.
     #[serde(flatten)]
     fields: BTreeMap<String, String>,
@@ -54,26 +72,37 @@ struct FriendAnswer {
 
 pub fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
     let user = cluster::user(&arguments.user)?;
-    let view = block_on(async {
+    let (view, profile) = block_on(async {
         let hub = cluster::hub(context).await?;
-        Ok(hub.reader(context.settings.config.reader()).read(&user).await?)
+        let reader = hub.reader(context.settings.config.reader());
+        Ok(tokio::try_join!(reader.read(&user), reader.profile(&user))?)
     })?;
     if arguments.format.json {
-        output::print_json(&Answer::new(&view))?;
+        output::print_json(&Answer::new(&view, &profile))?;
     } else {
-        print(&view)?;
+        print(&view, &profile)?;
     }
     Ok(Exit::Done)
 }
 
 impl Answer {
-    fn new(view: &View) -> Answer {
+    fn new(view: &View, profile: &ProfileView) -> Answer {
+        let activity = profile.activity;
+        let category =
+            |(category, weight): &(String, u64)| CategoryAnswer { category: category.clone(), weight: *weight };
         Answer {
             user: view.user.to_string(),
             shard: view.shard.0,
             state: view.state.name(),
             freshness_ms: u64::try_from(view.freshness.as_millis()).unwrap_or(u64::MAX),
             profile: ProfileAnswer::new(&view.profile),
+            activity: ActivityAnswer {
+                today: activity.today,
+                last_7_days: activity.last_7_days,
+                last_30_days: activity.last_30_days,
+                last: activity.last,
+            },
+            top: profile.top.iter().map(category).collect(),
             friends: view.friends.iter().map(FriendAnswer::new).collect(),
         }
     }
@@ -87,6 +116,7 @@ impl ProfileAnswer {
             version: known.then_some(profile.version),
             updated_at: profile.updated_at,
             birthday: known_date(profile.birthday),
+            expires_at: profile.expires_at,
             fields: profile.fields.clone(),
         }
     }
@@ -108,8 +138,8 @@ fn known_date(birthday: Birthday) -> Option<String> {
     (birthday != Birthday::Unknown).then(|| birthday.to_string())
 }
 
-fn print(view: &View) -> std::io::Result<()> {
-    let Answer { user, shard: _, state, freshness_ms, profile, friends } = Answer::new(view);
+fn print(view: &View, profile: &ProfileView) -> std::io::Result<()> {
+    let Answer { user, shard: _, state, freshness_ms, profile, activity, top, friends } = Answer::new(view, profile);
     let behind = match freshness_ms {
         0 => String::new(),
         waiting => format!(", changes wait for {}", output::age(waiting)),
@@ -126,6 +156,10 @@ fn print(view: &View) -> std::io::Result<()> {
     if let Some(at) = profile.updated_at {
         table.add_row(["updated", &output::moment(at)]);
     }
+    if let Some(at) = profile.expires_at {
+        table.add_row(["expires", &output::moment(at)]);
+    }
+    add_activity(&mut table, &activity, &top);
     output::print_table(&table)?;
     if friends.is_empty() {
         return output::print("\nno friends\n");
@@ -144,6 +178,20 @@ fn print(view: &View) -> std::io::Result<()> {
     output::right(&mut table, &[4]);
     output::print("\n")?;
     output::print_table(&table)
+}
+
+fn add_activity(table: &mut Table, activity: &ActivityAnswer, top: &[CategoryAnswer]) {
+    let ActivityAnswer { today, last_7_days, last_30_days, last } = activity;
+    if let Some(at) = last {
+        table.add_row(["active", &output::moment(*at)]);
+    }
+    if *last_30_days > 0 {
+        table.add_row(["activity", &format!("{today} today, {last_7_days} in 7 days, {last_30_days} in 30 days")]);
+    }
+    if !top.is_empty() {
+        let shown: Vec<String> = top.iter().map(|row| format!("{} {}", row.category, row.weight)).collect();
+        table.add_row(["top", &shown.join(", ")]);
+    }
 }
 
 fn in_days(days: i32) -> String {

@@ -15,12 +15,14 @@
 //! All parts made from one hub share its slot map and its connections, one or two to a node however many parts there
 //! are. Nothing here needs the feature `server`.
 
+mod answer;
 mod backoff;
 pub mod day;
 mod hub;
 mod lane;
 mod listen;
 mod poll;
+mod profile;
 pub mod reader;
 mod reading;
 mod session;

@@ -83,6 +83,7 @@ mod tests {
             state: State::Stale,
             freshness: Duration::from_secs(9),
             today: TODAY,
+            age: Duration::ZERO,
             profile: Profile::default(),
             friends: friends.collect(),
         }

@@ -12,7 +12,8 @@ impl Config {
     #[must_use]
     pub fn reader(&self) -> reader::Options {
         let calendar = self.rules().calendar;
-        reader::Options { timeout: self.reader.timeout, fresh_within: self.reader.fresh_within, calendar }
+        let (timeout, fresh_within) = (self.reader.timeout, self.reader.fresh_within);
+        reader::Options { timeout, fresh_within, calendar, ..reader::Options::default() }
     }
 
     #[must_use]

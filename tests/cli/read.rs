@@ -5,6 +5,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use heyday::birthday::{Birthday, LeapDay};
+use heyday::key::Keys;
+use heyday::shard::Layout;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -44,7 +46,7 @@ async fn view_is_public_and_keeps_its_shape() {
     let shape = stage.heyday(&["read", "foo", "--json"]).stdout.replace(&updated_at, "[updated_at]");
     let numbers = format!("\"days\":{},\"age\":{}", next.days, next.age.unwrap());
     let shape = shape.replace(&next.date.to_string(), "[next]").replace(&numbers, "\"days\":[days],\"age\":[age]");
-    insta::assert_snapshot!(shape, @r#"{"user":"foo","shard":2,"state":"live","freshness_ms":0,"profile":{"schema":1,"version":2,"updated_at":[updated_at],"birthday":"--02-29","city":"Kyiv"},"friends":[{"friend":"bar","birthday":"1990-05-01","next":"[next]","days":[days],"age":[age]},{"friend":"baz","birthday":null,"next":null,"days":null,"age":null}]}"#);
+    insta::assert_snapshot!(shape, @r#"{"user":"foo","shard":2,"state":"live","freshness_ms":0,"profile":{"schema":1,"version":2,"updated_at":[updated_at],"birthday":"--02-29","expires_at":null,"city":"Kyiv"},"activity":{"today":0,"last_7_days":0,"last_30_days":0,"last":null},"top":[],"friends":[{"friend":"bar","birthday":"1990-05-01","next":"[next]","days":[days],"age":[age]},{"friend":"baz","birthday":null,"next":null,"days":null,"age":null}]}"#);
 }
 
 #[tokio::test]
@@ -64,11 +66,32 @@ async fn view_is_a_table_for_people() {
 }
 
 #[tokio::test]
+async fn activity_and_categories_are_shown() {
+    let stage = Stage::with_shards(4).await;
+    let layout = Layout::new(4).unwrap();
+    let user = "foo".parse().unwrap();
+    let keys = Keys::new(&stage.prefix).unwrap().shard(&layout, layout.shard_of(&user));
+    let today = jiff::tz::TimeZone::UTC.to_datetime(jiff::Timestamp::now()).date().to_string();
+    stage.redis(&["HSET", keys.profile(&user).as_str(), "schema", "2", "last_activity", "1700000000000"]).await;
+    stage.redis(&["HSET", keys.activity(&user).as_str(), &today, "2"]).await;
+    stage.redis(&["ZADD", keys.top(&user).as_str(), "17", "music", "3", "films"]).await;
+    let shown = stage.json(&["read", "foo", "--json"]);
+    let activity = serde_json::json!({"today": 2, "last_7_days": 2, "last_30_days": 2, "last": 1_700_000_000_000u64});
+    let top = serde_json::json!([{"category": "music", "weight": 17}, {"category": "films", "weight": 3}]);
+    assert_eq!((&shown["activity"], &shown["top"]), (&activity, &top));
+    let text = stage.heyday(&["read", "foo"]).stdout;
+    let rows: Vec<String> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    for row in ["active 2023-11-14 22:13:20", "activity 2 today, 2 in 7 days, 2 in 30 days", "top music 17, films 3"] {
+        assert!(rows.iter().any(|shown| shown.starts_with(row)), "{row:?} in {text}");
+    }
+}
+
+#[tokio::test]
 async fn unknown_user_is_cold_and_no_error() {
     let stage = Stage::with_shards(4).await;
     let cold = stage.heyday(&["read", "nobody", "--json"]);
     assert_eq!(cold.code, 0);
-    insta::assert_snapshot!(cold.stdout, @r#"{"user":"nobody","shard":0,"state":"cold","freshness_ms":0,"profile":{"schema":null,"version":null,"updated_at":null,"birthday":null},"friends":[]}"#);
+    insta::assert_snapshot!(cold.stdout, @r#"{"user":"nobody","shard":0,"state":"cold","freshness_ms":0,"profile":{"schema":null,"version":null,"updated_at":null,"birthday":null,"expires_at":null},"activity":{"today":0,"last_7_days":0,"last_30_days":0,"last":null},"top":[],"friends":[]}"#);
     let wrong = stage.heyday(&["read", "no body"]);
     assert_eq!((wrong.code, wrong.stdout.as_str()), (64, ""));
 }

@@ -8,6 +8,7 @@ mod guarantees;
 mod leftovers;
 mod letters;
 mod poison;
+mod profile;
 mod proof;
 mod reader;
 mod resend;

@@ -11,10 +11,10 @@ use super::client::{Ground, WAIT, begin_move, end_move, fail_over, move_keys, ot
 use crate::support::cluster::{own_cluster, shared_cluster};
 use crate::support::eventually;
 
-const SHARD: Shard = Shard(0);
+pub const SHARD: Shard = Shard(0);
 
 /// A user with a profile and two friends, as a worker writes them.
-async fn store(ground: &Ground, number: usize) -> heyday::change::UserId {
+pub async fn store(ground: &Ground, number: usize) -> heyday::change::UserId {
     let user = ground.user(SHARD, number);
     let keys = ground.hub.shard_keys(SHARD);
     let mut pipeline = Pipeline::new();
@@ -36,17 +36,17 @@ async fn store(ground: &Ground, number: usize) -> heyday::change::UserId {
     user
 }
 
-async fn append(ground: &Ground, id: &str) {
+pub async fn append(ground: &Ground, id: &str) {
     let key = ground.hub.shard_keys(SHARD).changes.clone();
     ground.ask_one(SHARD, &["XADD", key.as_str(), id, "type", "remove"]).await;
 }
 
-async fn applied(ground: &Ground, id: &str) {
+pub async fn applied(ground: &Ground, id: &str) {
     let key = ground.hub.shard_keys(SHARD).state.clone();
     ground.ask_one(SHARD, &["HSET", key.as_str(), "applied", id, "applied_at", "5"]).await;
 }
 
-fn reader(ground: &Ground) -> Reader {
+pub fn reader(ground: &Ground) -> Reader {
     ground.hub.reader(Options { timeout: WAIT, ..Options::default() })
 }
 
@@ -62,6 +62,7 @@ async fn a_view_holds_what_is_stored() {
         updated_at: Some(1_700_000_000_000),
         birthday: Birthday::parse("1990-05-01").unwrap(),
         fields: [("city".to_owned(), "Київ".to_owned())].into(),
+        ..Profile::default()
     };
     assert_eq!(view.profile, profile);
     let friends: Vec<_> = view.friends.iter().map(|friend| (friend.friend.as_str(), friend.next.is_some())).collect();

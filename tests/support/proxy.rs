@@ -59,6 +59,7 @@ struct Control {
     accepted: AtomicUsize,
     /// Bytes of requests that have arrived here and not been passed on.
     waiting: AtomicUsize,
+    commands: AtomicUsize,
 }
 
 /// Where the next connection that gets there is held.
@@ -83,6 +84,7 @@ impl Proxy {
             open: watch::Sender::new(0),
             accepted: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
+            commands: AtomicUsize::new(0),
         });
         Proxy {
             address: NodeAddress::new("127.0.0.1", ports.first()),
@@ -169,6 +171,11 @@ impl Proxy {
         self.control.accepted.load(Ordering::Relaxed)
     }
 
+    /// How many commands have arrived here, whether or not they were passed on.
+    pub fn commands(&self) -> usize {
+        self.control.commands.load(Ordering::Relaxed)
+    }
+
     /// Bytes of requests that wait here.
     pub fn waiting(&self) -> usize {
         self.control.waiting.load(Ordering::Relaxed)
@@ -237,6 +244,7 @@ async fn connection(
 
 async fn requests(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, gate: &mut Gate<'_>) {
     let mut pending = Vec::new();
+    let mut commands = Commands::default();
     let mut ended = false;
     loop {
         let admitted = gate.admit(&pending);
@@ -252,7 +260,14 @@ async fn requests(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, gate: &mut Gate
         }
         tokio::select! {
             () = gate.changed() => {}
-            end = read(&mut from, &mut pending), if !ended && pending.len() < PENDING_BYTES_MAX => ended = end,
+            end = async {
+                let known = pending.len();
+                let end = read(&mut from, &mut pending).await;
+                (end, known)
+            }, if !ended && pending.len() < PENDING_BYTES_MAX => {
+                ended = end.0;
+                gate.control.commands.fetch_add(commands.count(&pending[end.1..]), Ordering::Relaxed);
+            }
         }
     }
 }
@@ -283,6 +298,37 @@ async fn read(from: &mut ReadHalf<'_>, pending: &mut Vec<u8>) -> bool {
     pending.reserve(READ_BYTES);
     let read: io::Result<usize> = from.read_buf(pending).await;
     matches!(read, Ok(0) | Err(_))
+}
+
+/// Counts the commands of one connection: arrays of strings, whose lengths tell where each ends.
+#[derive(Default)]
+struct Commands {
+    line: Vec<u8>,
+    /// Bytes of a string that are still to come, with the line end after it.
+    body: usize,
+}
+
+impl Commands {
+    fn count(&mut self, bytes: &[u8]) -> usize {
+        let mut begun = 0;
+        for byte in bytes {
+            if self.body > 0 {
+                self.body -= 1;
+                continue;
+            }
+            self.line.push(*byte);
+            if let Some(line) = self.line.strip_suffix(b"\r\n") {
+                let number = || std::str::from_utf8(&line[1..]).ok()?.parse::<usize>().ok();
+                match line.first() {
+                    Some(b'*') => begun += 1,
+                    Some(b'$') => self.body = number().map_or(0, |length| length + 2),
+                    _ => {}
+                }
+                self.line.clear();
+            }
+        }
+        begun
+    }
 }
 
 /// What of one connection's requests may pass.
