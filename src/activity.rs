@@ -2,12 +2,17 @@
 //! the stored days stay as they are, and the reader's own today moves on.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Span;
 use jiff::civil::Date;
 
 /// Days that are counted, up to the user's today.
 pub const DAYS_KEPT: u16 = 31;
+/// How long the days outlive the last activity.
+pub const KEPT_FOR: Duration = Duration::from_secs(DAYS_KEPT as u64 * 24 * 3600);
+/// The largest sum of a category: beyond it a score would skip whole numbers.
+pub const WEIGHT_SUM_MAX: u64 = 1 << 53;
 
 /// How active a user was, seen from one day.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +63,12 @@ pub fn day_of(name: &str) -> Option<Date> {
 /// A field's value: a whole number in digits.
 pub fn sum_of(value: &str) -> Option<u64> {
     value.bytes().all(|byte| byte.is_ascii_digit()).then(|| value.parse().ok()).flatten()
+}
+
+/// A score as a sum of weights; what somebody spoilt weighs nothing.
+pub fn weight_of(score: &str) -> u64 {
+    // Out of range and not a number become a bound or zero.
+    score.parse::<f64>().map_or(0, |score| score as u64).min(WEIGHT_SUM_MAX)
 }
 
 #[cfg(test)]

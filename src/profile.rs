@@ -13,8 +13,14 @@ pub const PROFILE_SCHEMA: u32 = 2;
 
 /// The field that says which schema a profile has.
 pub const SCHEMA_FIELD: &str = "schema";
+/// The moment of the newest activity, Unix milliseconds.
+pub const LAST_ACTIVITY_FIELD: &str = "last_activity";
 /// When the own fields of a profile end, Unix milliseconds.
 pub const EXPIRES_FIELD: &str = "expires_at";
+
+/// The fields that are no own ones: heyday's, and those with a meaning for it.
+pub const KEPT: [&str; 7] =
+    [SCHEMA_FIELD, "version", "updated_at", "birthday", ZONE_FIELD, LAST_ACTIVITY_FIELD, EXPIRES_FIELD];
 
 /// The fields that a migration looks at or changes, besides the schema: to migrate these alone is to migrate the profile.
 pub const MIGRATED: [&str; 4] = [ZONE_FIELD, "tz_text", EXPIRES_FIELD, "expires_at_text"];
@@ -29,6 +35,11 @@ const STEPS: [fn(&mut Fields); PROFILE_SCHEMA as usize - 1] = [zones_are_names];
 pub fn schema_of(field: Option<&str>) -> u32 {
     let number = field.and_then(|text| text.parse::<u64>().ok()).unwrap_or(1);
     u32::try_from(number).unwrap_or(u32::MAX).max(1)
+}
+
+/// Whether a field is the writers' alone, of those that may be bounded.
+pub fn is_own(field: &str) -> bool {
+    !KEPT.contains(&field)
 }
 
 /// Makes a stored profile one of this build's schema, and answers which it had. No profile at all has schema 0; a newer

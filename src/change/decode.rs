@@ -8,7 +8,8 @@ use jiff::civil::Date;
 
 use super::id::name;
 use super::{
-    Action, Change, Fields, Limits, MIRROR_USERS_MAX, Mirror, PROFILE_NAME_BYTES_MAX, PROFILE_RESERVED, ZONE_FIELD,
+    Action, CATEGORY_BYTES_MAX, Change, Fields, Limits, MIRROR_USERS_MAX, Mirror, PROFILE_NAME_BYTES_MAX,
+    PROFILE_RESERVED, WEIGHT_MAX, ZONE_FIELD,
 };
 use super::{Problem, Producer, Rejection, Relayed, SHARD_PRODUCER, TOKEN_BYTES_MAX, USER_BYTES_MAX, UserId};
 use crate::birthday::{Birthday, ParseError};
@@ -60,8 +61,9 @@ struct Raw<'a> {
     unknown: Vec<&'a Bytes>,
 }
 
-const KNOWN: [&str; 13] = [
-    "type", "user", "friend", "birthday", "mutual", "version", "id", "producer", "seq", "at", "others", "order", "ask",
+const KNOWN: [&str; 15] = [
+    "type", "user", "friend", "birthday", "mutual", "category", "weight", "version", "id", "producer", "seq", "at",
+    "others", "order", "ask",
 ];
 /// What the names of types begin with that only shards write.
 const MIRROR_PREFIX: &str = "mirror.";
@@ -105,7 +107,7 @@ impl<'a> Raw<'a> {
             return self.mirrored(kind, what, user);
         }
         let action = self.action(kind, &user, now)?;
-        let version = self.number("version")?;
+        let version = if action.has_version() { self.number("version")? } else { None };
         let (event, producer, at) = (self.token("id")?, self.producer()?, self.number("at")?);
         Ok(Change { version, event, producer, at, ..Change::new(user, action) })
     }
@@ -142,7 +144,7 @@ impl<'a> Raw<'a> {
             "birthday" => Ok(Action::Birthday { birthday: self.birthday_required(now)? }),
             "profile" => self.profile(),
             "forget" => Ok(Action::Forget),
-            "activity" => Err(Rejection::new("type", Some(kind.as_bytes()), Problem::NotYet)),
+            "activity" => Ok(Action::Activity { category: self.category()?, weight: self.weight()? }),
             _ => Err(Rejection::new("type", Some(kind.as_bytes()), Problem::UnknownType)),
         }
     }
@@ -235,6 +237,24 @@ impl<'a> Raw<'a> {
             fields.push((field.to_owned(), (!value.is_empty()).then(|| value.to_owned())));
         }
         Ok(Action::Profile { fields })
+    }
+
+    fn category(&mut self) -> Result<Option<String>, Rejection> {
+        let Some(text) = self.take("category") else {
+            return Ok(None);
+        };
+        let reject = |problem| Rejection::new("category", Some(text.as_bytes()), problem);
+        name(text, CATEGORY_BYTES_MAX).map_err(reject)?;
+        Ok(Some(text.to_owned()))
+    }
+
+    fn weight(&mut self) -> Result<u32, Rejection> {
+        let Some(text) = self.take("weight") else {
+            return Ok(1);
+        };
+        let number = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+        let weight = number.filter(|weight| (1..=WEIGHT_MAX).contains(weight));
+        weight.ok_or_else(|| Rejection::new("weight", Some(text.as_bytes()), Problem::Weight))
     }
 
     fn number(&mut self, field: &'static str) -> Result<Option<u64>, Rejection> {

@@ -36,6 +36,14 @@ impl Change {
                 push("birthday", text(*birthday));
             }
             Action::Birthday { birthday } => push("birthday", text(*birthday)),
+            Action::Activity { category, weight } => {
+                if let Some(category) = category {
+                    push("category", category.as_str().into());
+                }
+                if *weight != 1 {
+                    push("weight", weight.to_string().into());
+                }
+            }
             Action::Profile { .. } | Action::Forget => {}
             Action::Mirror(mirror) => mirror_fields(mirror, &self.others, &mut push),
         }
@@ -44,7 +52,8 @@ impl Change {
                 fields.push((name.into(), value.into()));
             }
         };
-        option("version", self.version.map(|version| version.to_string()));
+        let version = self.version.filter(|_| self.action.has_version());
+        option("version", version.map(|version| version.to_string()));
         option("id", self.event.clone());
         option("producer", self.producer.as_ref().map(|producer| producer.name.clone()));
         option("seq", self.producer.as_ref().map(|producer| producer.sequence.to_string()));

@@ -23,13 +23,17 @@ pub const USER_BYTES_MAX: usize = 64;
 pub const TOKEN_BYTES_MAX: usize = 128;
 /// Longest name of a profile field, in bytes.
 pub const PROFILE_NAME_BYTES_MAX: usize = 64;
+/// Longest category of an activity, in bytes.
+pub const CATEGORY_BYTES_MAX: usize = 64;
+/// The most that one activity counts.
+pub const WEIGHT_MAX: u32 = 1_000_000;
 /// Most users of one entry from another shard, the first one included.
 pub const MIRROR_USERS_MAX: usize = 256;
 /// What the producer name of a shard begins with; no writer may use such a name.
 pub const SHARD_PRODUCER: &str = "shard:";
 
 /// The names of a profile's fields that heyday keeps itself.
-pub const PROFILE_RESERVED: [&str; 5] = ["schema", "version", "updated_at", "birthday", "last_activity"];
+pub const PROFILE_RESERVED: [&str; 6] = ["schema", "version", "updated_at", "birthday", "last_activity", "expires_at"];
 
 /// The profile field that names the user's own time zone.
 pub const ZONE_FIELD: &str = "tz";
@@ -84,6 +88,13 @@ pub enum Action {
     Birthday { birthday: Birthday },
     /// Profile fields by name; none deletes the field.
     Profile { fields: Vec<(String, Option<String>)> },
+    /// The user did something. A version has no meaning for it.
+    Activity {
+        /// What it was about; none counts for the day alone.
+        category: Option<String>,
+        /// How much it counts, from 1 to [`WEIGHT_MAX`].
+        weight: u32,
+    },
     /// Everything of the user goes, the other side of friendships included.
     Forget,
     /// What another shard tells.
@@ -159,9 +170,15 @@ impl Action {
             Action::Remove { .. }
             | Action::Birthday { .. }
             | Action::Profile { .. }
+            | Action::Activity { .. }
             | Action::Forget
             | Action::Mirror(Mirror::Remove { .. } | Mirror::Forget { .. }) => None,
         }
+    }
+
+    /// Whether a version decides if it is applied.
+    pub(crate) fn has_version(&self) -> bool {
+        !matches!(self, Action::Activity { .. })
     }
 
     /// The value of the field `type`.
@@ -172,6 +189,7 @@ impl Action {
             Action::Update { .. } => "update",
             Action::Birthday { .. } => "birthday",
             Action::Profile { .. } => "profile",
+            Action::Activity { .. } => "activity",
             Action::Forget => "forget",
             Action::Mirror(Mirror::Add { .. }) => "mirror.add",
             Action::Mirror(Mirror::Remove { .. }) => "mirror.remove",

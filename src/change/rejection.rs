@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::WEIGHT_MAX;
 use crate::shard::Shard;
 
 /// Longest part of a value that a reason repeats, in characters.
@@ -54,10 +55,10 @@ pub enum Problem {
     TooManyUsers { users: usize, users_max: usize },
     #[error("given without {0}")]
     Without(&'static str),
-    #[error("expected add, remove, update, birthday, profile or forget")]
+    #[error("expected a whole number from 1 to {WEIGHT_MAX}")]
+    Weight,
+    #[error("expected add, remove, update, birthday, profile, activity or forget")]
     UnknownType,
-    #[error("not applied by this version of heyday")]
-    NotYet,
     #[error("kept by heyday itself")]
     Reserved,
     #[error("no such field for this type")]
@@ -68,6 +69,8 @@ pub enum Problem {
     TooMany { fields: usize, fields_max: usize },
     #[error("belongs to shard {belongs}, not to shard {found}, in whose stream it was found")]
     WrongShard { belongs: Shard, found: Shard },
+    #[error("the profile would have {fields} own fields, at most {fields_max} are allowed")]
+    ProfileFull { fields: u64, fields_max: u64 },
     #[error("trimmed from the stream before it was applied")]
     Trimmed,
     #[error("too large for a worker to read")]
@@ -109,6 +112,7 @@ kinds! {
     UnknownType = "unknown_type",
     UnknownField = "unknown_field",
     WrongShard = "wrong_shard",
+    ProfileFull = "profile_full",
     Trimmed = "trimmed",
     Undeliverable = "undeliverable",
     Refused = "refused",
@@ -138,11 +142,14 @@ impl Problem {
             Problem::SameAsUser => Kind::SameAsUser,
             Problem::NoSuchDay | Problem::Future | Problem::DateForm => Kind::Birthday,
             Problem::NoSuchZone => Kind::NoSuchZone,
-            Problem::NotANumber | Problem::NotAFlag | Problem::NotAPosition | Problem::NotAShard => Kind::NotANumber,
+            Problem::NotANumber | Problem::NotAFlag | Problem::NotAPosition | Problem::NotAShard | Problem::Weight => {
+                Kind::NotANumber
+            }
             Problem::Without(_) => Kind::IncompletePair,
-            Problem::UnknownType | Problem::NotYet => Kind::UnknownType,
+            Problem::UnknownType => Kind::UnknownType,
             Problem::Reserved | Problem::UnknownField | Problem::Unprefixed => Kind::UnknownField,
             Problem::WrongShard { .. } => Kind::WrongShard,
+            Problem::ProfileFull { .. } => Kind::ProfileFull,
             Problem::Trimmed => Kind::Trimmed,
             Problem::Undeliverable(_) => Kind::Undeliverable,
             Problem::Refused(_) => Kind::Refused,

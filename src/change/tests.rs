@@ -36,6 +36,8 @@ fn good_entries_become_changes() {
         "type=add user=42 friend=77 colour=blue",
         "type=add user=42 friend=77 mutual=1",
         "type=remove user=42 friend=77 mutual=1",
+        "type=activity user=42",
+        "type=activity user=42 category=music weight=1000000 at=5 id=e",
         "type=forget user=42",
         "type=mirror.add user=42 friend=77 birthday=1990-05-01 ask=1 order=5-0-3 producer=shard:3 seq=7-1",
         "type=mirror.birthday user=42 friend=77 birthday= producer=shard:3 seq=7-1",
@@ -50,8 +52,18 @@ fn bad_entries_say_field_value_and_expectation() {
     let long = "x".repeat(65);
     let cases = [
         ("user=42", "type: missing"),
-        ("type=addd user=42", r#"type "addd": expected add, remove, update, birthday, profile or forget"#),
-        ("type=activity user=42", r#"type "activity": not applied by this version of heyday"#),
+        ("type=addd user=42", r#"type "addd": expected add, remove, update, birthday, profile, activity or forget"#),
+        ("type=activity user=42 weight=0", r#"weight "0": expected a whole number from 1 to 1000000"#),
+        ("type=activity user=42 weight=1000001", r#"weight "1000001": expected a whole number from 1 to 1000000"#),
+        ("type=activity user=42 weight=1.5", r#"weight "1.5": expected a whole number from 1 to 1000000"#),
+        ("type=activity user=42 weight=+1", r#"weight "+1": expected a whole number from 1 to 1000000"#),
+        ("type=activity user=42 weight=", r#"weight "": expected a whole number from 1 to 1000000"#),
+        ("type=activity user=42 category=", r#"category "": empty"#),
+        (
+            "type=activity user=42 category=a:b",
+            r#"category "a:b": contains ':'; control characters, spaces, braces and colons are not allowed"#,
+        ),
+        ("type=profile user=42 profile.expires_at=1", r#"profile.expires_at "1": kept by heyday itself"#),
         ("type=add friend=77", "user: missing"),
         ("type=add user= friend=77", r#"user "": empty"#),
         ("type=add user=42", "friend: missing"),
@@ -80,7 +92,7 @@ fn bad_entries_say_field_value_and_expectation() {
         ("type=mirror.remove user=42 friend=77 order=5-0-1 producer=shard:3", "seq: missing"),
         (
             "type=mirror.steal user=42 friend=77",
-            r#"type "mirror.steal": expected add, remove, update, birthday, profile or forget"#,
+            r#"type "mirror.steal": expected add, remove, update, birthday, profile, activity or forget"#,
         ),
         ("type=add user=42 friend=77 mutual=yes", r#"mutual "yes": expected 0 or 1"#),
         ("type=update user=42 friend=77", "birthday: missing"),
@@ -136,6 +148,8 @@ fn strict_refuses_what_nobody_knows() {
         ("type=add user=42 friend=77 colour=blue", "colour: no such field for this type"),
         ("type=profile user=42 profile.a=1 friend=77", "friend: no such field for this type"),
         ("type=remove user=42 friend=77 birthday=", "birthday: no such field for this type"),
+        ("type=activity user=42 version=7", "version: no such field for this type"),
+        ("type=add user=42 friend=77 category=x", "category: no such field for this type"),
         ("type=add user=42 friend=77 profile.a=1", "profile.a: no such field for this type"),
     ] {
         let reason = Change::decode(&fields(text), &strict, NOW).unwrap_err().to_string();
@@ -171,9 +185,10 @@ fn every_kind_of_problem_is_listed_and_found() {
         Problem::NoSuchZone,
         Problem::NotAFlag,
         Problem::Without("seq"),
-        Problem::NotYet,
+        Problem::UnknownType,
         Problem::Unprefixed,
         Problem::WrongShard { belongs: Shard(0), found: Shard(1) },
+        Problem::ProfileFull { fields: 2, fields_max: 1 },
         Problem::Trimmed,
         Problem::Undeliverable(1),
         Problem::Refused(String::new()),
@@ -192,6 +207,8 @@ fn any_change() -> impl Strategy<Value = Change> {
             .prop_map(|(friend, birthday, mutual)| Action::Add { friend, birthday, mutual }),
         (friend.clone(), any::<bool>()).prop_map(|(friend, mutual)| Action::Remove { friend, mutual }),
         Just(Action::Forget),
+        (proptest::option::of(name), 1..=1_000_000u32)
+            .prop_map(|(category, weight)| Action::Activity { category, weight }),
         (friend, birthday.clone()).prop_map(|(friend, birthday)| Action::Update { friend, birthday }),
         birthday.prop_map(|birthday| Action::Birthday { birthday }),
         proptest::collection::btree_map("own_[a-z]{1,8}", proptest::option::of("[^\u{0}]{1,20}"), 1..5)
@@ -207,7 +224,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         any::<Option<u64>>(),
     )
         .prop_map(|(user, action, version, event, producer, at)| Change {
-            version,
+            version: version.filter(|_| !matches!(action, Action::Activity { .. })),
             event,
             producer,
             at,
@@ -228,12 +245,12 @@ proptest! {
     #[test]
     fn no_bytes_panic(entry in proptest::collection::vec((
         prop_oneof![
-            proptest::sample::select(vec!["type", "user", "friend", "birthday", "profile.x", "version", "seq", "at"])
+            proptest::sample::select(vec!["type", "user", "friend", "birthday", "profile.x", "category", "weight", "version", "seq", "at"])
                 .prop_map(|name| name.as_bytes().to_vec()),
             proptest::collection::vec(any::<u8>(), 0..12),
         ],
         prop_oneof![
-            proptest::sample::select(vec!["add", "remove", "profile", "42", "1990-05-01"])
+            proptest::sample::select(vec!["add", "remove", "profile", "activity", "42", "1990-05-01"])
                 .prop_map(|value| value.as_bytes().to_vec()),
             proptest::collection::vec(any::<u8>(), 0..80),
         ],

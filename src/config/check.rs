@@ -32,8 +32,8 @@ pub(super) fn violations(settings: &Settings) -> Vec<String> {
 
 /// Bounds of whole numbers.
 fn counts(settings: &Settings) -> Vec<String> {
-    let Config { worker, change, calendar, log, writer, .. } = &settings.config;
-    let table: [(&str, u64, RangeInclusive<u64>); 14] = [
+    let Config { worker, change, calendar, profile, log, writer, .. } = &settings.config;
+    let table: [(&str, u64, RangeInclusive<u64>); 16] = [
         ("worker.threads", worker.threads as u64, 0..=1024),
         ("worker.batch_changes_max", worker.batch_changes_max as u64, 1..=10_000),
         ("worker.batch_bytes_max", worker.batch_bytes_max as u64, 1024..=GIB),
@@ -45,6 +45,8 @@ fn counts(settings: &Settings) -> Vec<String> {
         ("change.fields_max", change.fields_max as u64, 16..=4096),
         ("calendar.horizon_days", u64::from(calendar.horizon_days), 1..=300),
         ("worker.roll_percent", u64::from(worker.roll_percent), 1..=100),
+        ("profile.top_max", profile.top_max, 1..=10_000),
+        ("profile.fields_max", profile.fields_max, 1..=10_000),
         ("log.length_max", log.length_max, 100..=100_000_000),
         ("writer.batch_changes_max", writer.batch_changes_max as u64, 1..=10_000),
         ("writer.queue_changes_max", writer.queue_changes_max as u64, 1..=10_000_000),

@@ -40,6 +40,8 @@ impl Config {
             tombstone_retention: self.worker.tombstone_retention,
             log_length_max: self.log.length_max,
             dead_letters_max: self.worker.dead_letters_max,
+            top_max: self.profile.top_max,
+            profile_fields_max: self.profile.fields_max,
         }
     }
 }

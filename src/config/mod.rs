@@ -20,7 +20,8 @@ use figment::value::Value;
 use serde::Serialize;
 
 pub use sections::{
-    Admin, Calendar, Change, Config, Log, LogFormat, Logging, Preflight, Reader, Redis, Subscriber, Worker, Writer,
+    Admin, Calendar, Change, Config, Log, LogFormat, Logging, Preflight, Profile, Reader, Redis, Subscriber, Worker,
+    Writer,
 };
 pub use source::{Flag, Source, Sources, color_wanted};
 pub use values::{NotifyAt, Secret, Zone};

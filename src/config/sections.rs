@@ -23,6 +23,7 @@ pub struct Config {
     pub worker: Worker,
     pub change: Change,
     pub calendar: Calendar,
+    pub profile: Profile,
     pub log: Log,
     pub subscriber: Subscriber,
     pub reader: Reader,
@@ -125,6 +126,14 @@ pub struct Calendar {
     pub notify_at: NotifyAt,
     #[serde(with = "humantime_serde")]
     pub day_grace: Duration,
+}
+
+/// What a user's runtime profile holds at most.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    pub top_max: u64,
+    pub fields_max: u64,
 }
 
 /// The change log that subscribers read.
@@ -252,6 +261,12 @@ impl Default for Calendar {
             notify_at: NotifyAt::new(9, 0),
             day_grace: 25 * HOUR,
         }
+    }
+}
+
+impl Default for Profile {
+    fn default() -> Self {
+        Self { top_max: 50, fields_max: 128 }
     }
 }
 

@@ -24,7 +24,7 @@ pub enum Life {
 pub fn life(calendar: &Calendar, found: &Found<'_>) -> Life {
     match (found.space, found.view) {
         _ if found.row.pattern == MAINTENANCE => Life::Bounded,
-        ("lease" | "dedup", _) => Life::Bounded,
+        ("lease" | "dedup", _) | ("user", "activity") => Life::Bounded,
         ("user", "versions") => Life::Either,
         ("birthdays", _) => match found.part.parse() {
             Ok(date) => Life::Day(date, calendar.expires_at(date).saturating_mul(1000)),
@@ -80,6 +80,9 @@ mod tests {
             ("state:{0}", 7, false),
             ("user:{0}:a:versions", 7, true),
             ("user:{0}:a:versions", -1, true),
+            ("user:{0}:a:activity", 7, true),
+            ("user:{0}:a:activity", -1, false),
+            ("user:{0}:a:top", 7, false),
             ("birthdays:{0}:2026-01-02", -1, false),
             ("birthdays:{0}:2026-01-02", end, true),
             ("birthdays:{0}:2026-01-02", end + 1000, true),

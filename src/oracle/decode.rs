@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use jiff::civil::Date;
 use jiff::{SignedDuration, Timestamp};
 
+use crate::calendar::zone_named;
 use crate::change::{Fields, Limits, UserId};
 
-const PLAIN: [&str; 13] = [
-    "type", "user", "friend", "birthday", "mutual", "version", "id", "producer", "seq", "at", "others", "order", "ask",
+const PLAIN: [&str; 15] = [
+    "type", "user", "friend", "birthday", "mutual", "category", "weight", "version", "id", "producer", "seq", "at",
+    "others", "order", "ask",
 ];
-const KEPT: [&str; 5] = ["schema", "version", "updated_at", "birthday", "last_activity"];
+const KEPT: [&str; 6] = ["schema", "version", "updated_at", "birthday", "last_activity", "expires_at"];
 
 /// A good entry.
 pub(super) struct Told {
@@ -67,6 +69,10 @@ pub(super) enum Kind {
     Profile {
         fields: Vec<(String, String)>,
     },
+    Activity {
+        category: Option<String>,
+        weight: u64,
+    },
 }
 
 /// The known fields as text, in two sorts.
@@ -104,9 +110,15 @@ pub(super) fn decode(fields: &Fields, limits: &Limits, entry_milliseconds: u64) 
         "update" => Kind::Update { friend: friend()?, birthday: date(take("birthday")?, entry_milliseconds)? },
         "birthday" => Kind::Birthday { birthday: date(take("birthday")?, entry_milliseconds)? },
         "profile" => Kind::Profile { fields: profile(std::mem::take(&mut known.profile))? },
+        "activity" => Kind::Activity {
+            category: optional(take("category"), |text| word(&text).then_some(text))?,
+            weight: optional(take("weight"), |text| number(text).filter(|weight| (1..=1_000_000).contains(weight)))?
+                .unwrap_or(1),
+        },
         _ => return None,
     };
-    let version = optional(take("version"), number)?;
+    let versioned = !matches!(kind, Kind::Activity { .. });
+    let version = if versioned { optional(take("version"), number)? } else { None };
     if matches!(kind, Kind::Added { .. } | Kind::Removed { .. } | Kind::Born { .. } | Kind::Forgotten { .. }) {
         let several = matches!(kind, Kind::Born { .. } | Kind::Forgotten { .. });
         let others = take("others").filter(|_| several).unwrap_or_default();
@@ -203,6 +215,8 @@ fn profile(fields: Vec<(String, String)>) -> Option<Vec<(String, String)>> {
     names.sort_unstable();
     let repeated = names.windows(2).any(|pair| pair[0] == pair[1]);
     let good = names.iter().all(|name| word(name) && !KEPT.contains(name));
+    let zones = fields.iter().filter(|(name, value)| name == "tz" && !value.is_empty());
+    let good = good && zones.into_iter().all(|(_, value)| zone_named(value).is_some());
     (good && !repeated && !names.is_empty()).then_some(fields)
 }
 

@@ -1,6 +1,7 @@
 //! What the keys must hold after a sequence of changes, told by a second, simple interpreter that shares no code with
 //! the reducer: it takes one entry at a time and keeps everything in memory. Tests and the demo compare with it.
 
+mod activity;
 mod content;
 mod decode;
 mod found;
@@ -90,22 +91,22 @@ impl Oracle {
             return;
         }
         view.applied = id;
-        match told.filter(|_| stray.is_none()) {
-            Some(told) => {
-                if !view.change(&told, id, shard) {
-                    view.counts.skipped += 1;
+        let rejection = match told.filter(|_| stray.is_none()) {
+            Some(told) => match view.change(&told, id, shard, &self.rules) {
+                Ok(changed) => {
+                    view.counts.skipped += u64::from(!changed);
+                    return;
                 }
-            }
-            None => {
-                view.counts.dead += 1;
-                let rejection = match fields {
-                    Some(_) if stray.is_some() => stray,
-                    Some(fields) => Change::decode(fields, &self.rules.limits, id.milliseconds).err(),
-                    None => Some(Rejection::new("entry", None, Problem::Trimmed)),
-                };
-                view.dead.push(letter(id, rejection.as_ref(), fields));
-            }
-        }
+                Err(rejection) => Some(rejection),
+            },
+            None => match fields {
+                Some(_) if stray.is_some() => stray,
+                Some(fields) => Change::decode(fields, &self.rules.limits, id.milliseconds).err(),
+                None => Some(Rejection::new("entry", None, Problem::Trimmed)),
+            },
+        };
+        view.counts.dead += 1;
+        view.dead.push(letter(id, rejection.as_ref(), fields));
     }
 
     /// What other shards must have been told of changes to both sides in this shard, in order.
@@ -126,6 +127,12 @@ impl Oracle {
             let keys = self.keys.shard(&self.layout, *shard);
             view.describe(&keys, &mut contents);
             self.days(view, &keys, window, &mut contents);
+        }
+        let days = contents.iter_mut().filter(|(name, _)| name.ends_with(":activity"));
+        for (_, content) in days {
+            if let Content::Hash(days) = content {
+                *content = activity::comparable(days, window);
+            }
         }
         contents.retain(|_, content| !content.is_empty());
         contents
@@ -177,6 +184,7 @@ impl Oracle {
                 };
                 Content::Hash(fields.iter().map(|(name, value)| (name.clone(), timeless(value))).collect())
             }
+            ("user", Content::Hash(days)) if name.ends_with(":activity") => activity::comparable(days, window),
             ("dlq", Content::Stream(entries)) => {
                 Content::Stream(entries.iter().map(|(_, fields)| (String::new(), fields.clone())).collect())
             }
@@ -240,18 +248,31 @@ fn letter(id: EntryId, rejection: Option<&Rejection>, fields: Option<&Fields>) -
 }
 
 impl ShardView {
-    /// Whether the change did anything.
-    fn change(&mut self, told: &Told, id: EntryId, shard: Shard) -> bool {
+    /// Whether the change did anything; an error where there was no room for it.
+    fn change(&mut self, told: &Told, id: EntryId, shard: Shard, rules: &Rules) -> Result<bool, Rejection> {
         if let Some((producer, sequence)) = &told.producer {
             if self.producers.get(producer).is_some_and(|last| sequence <= last) {
-                return false;
+                return Ok(false);
             }
             self.producers.insert(producer.clone(), *sequence);
         }
         if let Some(event) = &told.event
             && !self.events.insert(event.clone())
         {
-            return false;
+            return Ok(false);
+        }
+        if let Kind::Profile { fields } = &told.kind {
+            let grown = self.users.get(&told.users[0]).unwrap_or(&UserView::default()).grown(fields, told.version);
+            if let Some(fields) = grown.filter(|grown| *grown > rules.profile_fields_max) {
+                self.events.retain(|event| told.event.as_ref() != Some(event));
+                let fields_max = rules.profile_fields_max;
+                return Err(Rejection::new("profile.NAME", None, Problem::ProfileFull { fields, fields_max }));
+            }
+        }
+        if let Kind::Activity { category, weight } = &told.kind {
+            let user = self.users.entry(told.users[0].clone()).or_default();
+            let moments = (told.at.unwrap_or(id.milliseconds), id.milliseconds);
+            return Ok(user.active(category.as_deref(), *weight, moments, rules));
         }
         let own = (id.milliseconds, id.sequence, u64::from(shard.0));
         let (milliseconds, sequence, _) = self.clock;
@@ -259,7 +280,7 @@ impl ShardView {
         if let Kind::Forget = told.kind {
             self.clock = next;
             self.forget(&told.users[0], next);
-            return true;
+            return Ok(true);
         }
         if let Kind::Added { order, .. } | Kind::Removed { order, .. } | Kind::Forgotten { order, .. } = told.kind {
             self.clock = self.clock.max(order);
@@ -275,7 +296,7 @@ impl ShardView {
                 self.told.push(Mirrored { kind, user: friend, friend: name.clone(), order });
             }
         }
-        changed
+        Ok(changed)
     }
 
     fn forget(&mut self, user: &UserId, order: Order) {
@@ -298,6 +319,8 @@ impl ShardView {
             put(&keys.birthdays(user), Content::Hash(friends));
             put(&keys.profile(user), Content::Hash(view.profile.clone()));
             put(&keys.versions(user), Content::Hash(versions.collect()));
+            put(&keys.activity(user), view.activity.days());
+            put(&keys.top(user), view.activity.top());
         }
         let listed = self.users.iter().filter(|(_, view)| !view.friends.is_empty() || !view.profile.is_empty());
         put(&keys.users, Content::Sorted(listed.map(|(user, _)| (user.to_string(), 0)).collect()));

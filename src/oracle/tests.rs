@@ -49,7 +49,7 @@ fn entries_become_keys() {
     assert_eq!(contents[&key("user", ":42:birthdays")], hash([("1", "1990-11-30"), ("2", "2000-02-29")]));
     assert_eq!(contents[&key("user", ":42:versions")], hash([("1", "5"), ("9", "2:")]));
     let profile =
-        [("schema", "1"), ("version", "2"), ("updated_at", "9"), ("role", "admin"), ("birthday", "1980-01-01")];
+        [("schema", "2"), ("version", "2"), ("updated_at", "9"), ("role", "admin"), ("birthday", "1980-01-01")];
     assert_eq!(contents[&key("user", ":42:profile")], hash(profile));
     assert_eq!(contents[&key("producers", "")], hash([("p", "4")]));
     let state = [("applied", "1795978800000-9"), ("entries", "10"), ("dead", "1"), ("skipped", "5")];

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::activity::Activity;
 use super::decode::{Kind, Order, Told};
 use crate::change::UserId;
 
@@ -14,6 +15,7 @@ pub(super) struct UserView {
     /// By friend, of changes to both sides.
     pub orders: BTreeMap<String, Order>,
     pub forgotten: Option<Order>,
+    pub activity: Activity,
 }
 
 impl UserView {
@@ -81,7 +83,7 @@ impl UserView {
                 Some(known) => std::mem::replace(known, birthday.clone()) != *birthday,
                 None => false,
             },
-            Kind::Forget | Kind::Forgotten { .. } => unreachable!("told apart before"),
+            Kind::Forget | Kind::Forgotten { .. } | Kind::Activity { .. } => unreachable!("told apart before"),
             Kind::Update { friend, birthday } => {
                 if !self.friends.contains_key(friend) || !self.newer(friend.as_str(), told.version, false) {
                     return false;
@@ -103,6 +105,22 @@ impl UserView {
         }
     }
 
+    /// How many own fields there would be after a change of the profile, where they would become more.
+    pub fn grown(&self, fields: &[(String, String)], version: Option<u64>) -> Option<u64> {
+        let foreign = ["schema", "version", "updated_at", "birthday", "tz", "last_activity", "expires_at"];
+        let own = |profile: &BTreeMap<String, String>| {
+            profile.keys().filter(|name| !foreign.contains(&name.as_str())).count() as u64
+        };
+        let mut after = self.profile.clone();
+        for (name, value) in fields.iter().filter(|(name, _)| self.would_pass(&format!(":{name}"), version)) {
+            after.remove(name);
+            if !value.is_empty() {
+                after.insert(name.clone(), value.clone());
+            }
+        }
+        Some(own(&after)).filter(|grown| *grown > own(&self.profile))
+    }
+
     /// Applies profile fields; the profile counts it even where it said so already.
     fn profile(&mut self, fields: &[(String, String)], at: u64) -> bool {
         for (name, value) in fields {
@@ -113,7 +131,7 @@ impl UserView {
             }
         }
         let version = self.profile.get("version").and_then(|text| text.parse::<u64>().ok()).unwrap_or(0) + 1;
-        self.profile.insert("schema".into(), "1".into());
+        self.profile.insert("schema".into(), "2".into());
         self.profile.insert("version".into(), version.to_string());
         self.profile.insert("updated_at".into(), at.to_string());
         true

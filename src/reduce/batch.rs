@@ -166,7 +166,12 @@ impl<'a> Reduction<'a> {
             loaded,
             window,
             users: plan.users.iter().enumerate().map(|(at, user)| (&user.user, at)).collect(),
-            working: plan.users.iter().zip(&loaded.users).map(|(plan, loaded)| Working::new(plan, loaded)).collect(),
+            working: plan
+                .users
+                .iter()
+                .zip(&loaded.users)
+                .map(|(plan, loaded)| Working::new(rules, plan, loaded))
+                .collect(),
             events: plan.events.iter().map(String::as_str).zip(loaded.events.iter().copied()).collect(),
             events_new: Vec::new(),
             producers: plan.producers.iter().map(String::as_str).zip(loaded.producers.iter().map(position)).collect(),
@@ -183,21 +188,24 @@ impl<'a> Reduction<'a> {
             return Outcome::Duplicate;
         }
         match &decoded.change {
-            Ok(change) => self.change(change, decoded.entry.id),
-            Err(rejection) => {
-                self.bury(decoded, rejection);
-                Outcome::Dead
-            }
+            Ok(change) => self.change(change, decoded.entry.id).unwrap_or_else(|rejection| {
+                // A replay is no repetition.
+                if let Some(event) = change.event.as_deref() {
+                    self.forget_event(event);
+                }
+                self.bury(decoded, &rejection)
+            }),
+            Err(rejection) => self.bury(decoded, rejection),
         }
     }
 
-    fn change(&mut self, change: &'a Change, entry: EntryId) -> Outcome {
+    fn change(&mut self, change: &'a Change, entry: EntryId) -> Result<Outcome, Rejection> {
         // Both are looked at, so that a repeated entry moves its producer's position all the same.
         let repeated_sequence = self.repeated_sequence(change);
         let repeated_event =
             change.event.as_deref().is_some_and(|event| !repeated_sequence && self.repeated_event(event));
         if repeated_sequence || repeated_event {
-            return Outcome::Duplicate;
+            return Ok(Outcome::Duplicate);
         }
         let moment = Moment {
             version: change.version,
@@ -211,9 +219,10 @@ impl<'a> Reduction<'a> {
             let mut beyond = Beyond { order: &mut self.order, relays: &mut self.relays };
             self.working[self.users[user]].apply(&change.action, moment, &mut beyond)
         });
-        let first = outcomes.next().expect("every change has a user");
-        // What changes one of several views is applied.
-        outcomes.fold(first, |outcome, other| if other == Outcome::Applied { other } else { outcome })
+        let first = outcomes.next().expect("every change has a user")?;
+        // What changes one of several views is applied; there is always room for what concerns several.
+        outcomes
+            .try_fold(first, |outcome, other| Ok(if other? == Outcome::Applied { Outcome::Applied } else { outcome }))
     }
 
     fn repeated_sequence(&mut self, change: &Change) -> bool {
@@ -242,13 +251,19 @@ impl<'a> Reduction<'a> {
         true
     }
 
-    fn bury(&mut self, decoded: &Decoded, rejection: &Rejection) {
+    fn forget_event(&mut self, event: &'a str) {
+        self.events.insert(event, false);
+        self.events_new.retain(|new| *new != event);
+    }
+
+    fn bury(&mut self, decoded: &Decoded, rejection: &Rejection) -> Outcome {
         self.dead_kinds.push(rejection.kind());
         self.ops.push(Op::Append {
             key: self.keys.dead_letters.clone(),
             length_max: self.rules.dead_letters_max,
             fields: dead_letter(decoded.entry.id, rejection, decoded.entry.fields.as_ref()),
         });
+        Outcome::Dead
     }
 
     fn write(mut self, commit: CommitId) -> Effects {

@@ -3,11 +3,13 @@
 //! A batch goes through here twice: [`Plan::of`] says what must be loaded, [`reduce`] turns that and the batch into a
 //! [`Commit`], a list of plain commands that the store executes in one transaction.
 
+mod activity;
 mod batch;
 mod days;
 mod jobs;
 mod op;
 mod plan;
+mod profile;
 mod roll;
 mod step;
 mod user;
@@ -30,8 +32,6 @@ pub use plan::{Loaded, Plan, UserLoaded, UserPlan};
 pub use roll::{ROLL_ASKED_FIELD, ROLL_FIELD, ROLLED_AT_FIELD, Roll, RollStep, RolledUser, Surveyed, Turn};
 pub use step::{Place, Step};
 
-/// The schema of a profile as this build writes it.
-pub const PROFILE_SCHEMA: u32 = 1;
 /// Fields looked at for pruning when one is added: more than one, so that what has expired shrinks faster than it grows.
 pub const PRUNE_SAMPLE: usize = 16;
 
@@ -48,6 +48,10 @@ pub struct Rules {
     pub tombstone_retention: Duration,
     pub log_length_max: u64,
     pub dead_letters_max: u64,
+    /// Categories of which a user's sums are kept: the heaviest.
+    pub top_max: u64,
+    /// Own fields that a profile may have.
+    pub profile_fields_max: u64,
 }
 
 impl Default for Rules {
@@ -61,6 +65,8 @@ impl Default for Rules {
             tombstone_retention: 30 * DAY,
             log_length_max: 10_000,
             dead_letters_max: 100_000,
+            top_max: 50,
+            profile_fields_max: 128,
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::calendar::{Calendar, Window};
 use crate::change::{Action, Change, Mirror, UserId, ZONE_FIELD, shard_producer};
 use crate::key::{FORGOTTEN_FIELD, order_field, version_field};
 use crate::position::{CommitId, EntryId, Order};
+use crate::profile::{Fields, KEPT, MIGRATED, is_own};
 
 /// The version field of the user's own date.
 pub(super) const BIRTHDAY_FIELD: &str = "birthday";
@@ -37,8 +38,10 @@ pub struct UserPlan {
     pub friends: Vec<UserId>,
     /// Fields of `versions`.
     pub versions: Vec<String>,
-    /// Field `version` of `profile`.
+    /// The fields of `profile` that heyday knows, and [`UserPlan::fields`].
     pub profile: bool,
+    /// Own fields of `profile` that change, and how many it has.
+    pub fields: Vec<String>,
     /// Field `birthday` of `profile`.
     pub birthday: bool,
     /// Field `tz` of `profile`.
@@ -49,6 +52,11 @@ pub struct UserPlan {
     pub extent: bool,
     /// A few random fields of `versions`, to prune what is old.
     pub sample: bool,
+    /// All of `activity`.
+    pub activity: bool,
+    /// Members of `top` that grow, how many there are, and the lightest: as many as may be pushed out, and as many again, so
+    /// that too many become fewer.
+    pub categories: Vec<String>,
     /// When the user was forgotten, where that is not worked off yet. Not read: the owner knows.
     pub forgotten: Option<Order>,
 }
@@ -77,7 +85,10 @@ pub struct Loaded {
 pub struct UserLoaded {
     pub friends: Vec<Option<String>>,
     pub versions: Vec<Option<String>>,
-    pub profile_version: Option<String>,
+    /// Of the asked fields those that are there.
+    pub profile: Fields,
+    /// The number of fields of `profile`, where own ones change.
+    pub profile_length: u64,
     /// The user's own date.
     pub birthday: Option<String>,
     /// The user's own time zone.
@@ -87,6 +98,12 @@ pub struct UserLoaded {
     /// Number of friends and whether there is a profile, where asked.
     pub extent: Option<(u64, bool)>,
     pub sample: Vec<(String, String)>,
+    /// Of `activity`, in the order of their names.
+    pub days: Vec<(String, String)>,
+    pub weights: Vec<Option<u64>>,
+    pub top_length: u64,
+    /// Lightest first, and in byte order where they weigh the same.
+    pub lightest: Vec<(String, u64)>,
 }
 
 impl Plan {
@@ -144,7 +161,7 @@ fn crosses(action: &Action) -> bool {
         Action::Add { mutual, .. } | Action::Remove { mutual, .. } => *mutual,
         Action::Birthday { .. } | Action::Forget => true,
         Action::Mirror(Mirror::Add { .. }) => true,
-        Action::Mirror(_) | Action::Update { .. } | Action::Profile { .. } => false,
+        Action::Mirror(_) | Action::Update { .. } | Action::Profile { .. } | Action::Activity { .. } => false,
     }
 }
 
@@ -162,17 +179,21 @@ fn push_new(seen: &mut HashMap<String, ()>, list: &mut Vec<String>, item: &str) 
 }
 
 impl UserPlan {
-    pub(super) fn new(user: UserId, forgotten: Option<Order>) -> UserPlan {
+    /// Nothing to be read yet.
+    pub fn new(user: UserId, forgotten: Option<Order>) -> UserPlan {
         UserPlan {
             user,
             friends: Vec::new(),
             versions: Vec::new(),
             profile: false,
+            fields: Vec::new(),
             birthday: false,
             zone: false,
             everyone: false,
             extent: false,
             sample: false,
+            activity: false,
+            categories: Vec::new(),
             forgotten,
         }
     }
@@ -206,9 +227,17 @@ impl UserPlan {
                 self.profile = true;
                 let moves = fields.iter().any(|(name, _)| name == ZONE_FIELD);
                 (self.zone, self.everyone) = (self.zone | moves, self.everyone | moves);
+                let own = fields.iter().map(|(name, _)| name).filter(|name| is_own(name));
+                own.for_each(|name| push(&mut self.fields, name));
                 if versioned {
                     self.sample |= fields.iter().any(|(_, value)| value.is_none());
                     fields.iter().for_each(|(name, _)| self.version(version_field(name)));
+                }
+            }
+            Action::Activity { category, .. } => {
+                (self.profile, self.activity) = (true, true);
+                if let Some(category) = category {
+                    push(&mut self.categories, category);
                 }
             }
             Action::Forget => {
@@ -256,9 +285,28 @@ impl UserPlan {
         }
     }
 
+    /// The names of the fields of `profile` to be read, each once.
+    pub fn profile_fields(&self) -> impl Iterator<Item = &str> {
+        let known = KEPT.into_iter().chain(MIGRATED.into_iter().filter(|name| is_own(name)));
+        let own = self.fields.iter().map(String::as_str).filter(|name| !MIGRATED.contains(name));
+        known.chain(own).filter(|_| self.profile)
+    }
+
+    /// How many of the lightest members of `top` are read.
+    pub fn lightest(&self) -> usize {
+        2 * self.categories.len()
+    }
+
     fn version(&mut self, field: String) {
         if !self.versions.contains(&field) {
             self.versions.push(field);
         }
+    }
+}
+
+// The same holds of what is named here.
+fn push(names: &mut Vec<String>, name: &str) {
+    if !names.iter().any(|known| known == name) {
+        names.push(name.to_owned());
     }
 }

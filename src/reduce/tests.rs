@@ -7,6 +7,8 @@ use crate::key::{Keys, ShardKeys};
 use crate::shard::{Layout, Shard};
 
 mod across;
+mod activity;
+mod profile;
 mod zones;
 
 /// 2026-11-29T19:00:00Z
@@ -67,21 +69,33 @@ impl Story {
         found.map(|(_, _, value)| (*value).to_owned())
     }
 
-    fn everyone(&self) -> Vec<(String, String)> {
-        let friends = self.stored.iter().filter(|(part, _, _)| *part == "birthdays");
-        friends.map(|(_, friend, date)| ((*friend).to_owned(), (*date).to_owned())).collect()
+    fn part(&self, part: &str) -> impl Iterator<Item = (String, String)> {
+        let part = part.to_owned();
+        let found = self.stored.iter().filter(move |(p, ..)| *p == part);
+        found.map(|(_, field, value)| ((*field).to_owned(), (*value).to_owned()))
+    }
+
+    fn lightest(&self, count: usize) -> Vec<(String, u64)> {
+        let mut members: Vec<_> = self.part("top").map(|(name, sum)| (sum.parse::<u64>().unwrap(), name)).collect();
+        members.sort();
+        members.into_iter().take(count).map(|(sum, name)| (name, sum)).collect()
     }
 
     fn load(&self, plan: &Plan) -> Loaded {
         let user = |user: &UserPlan| UserLoaded {
             friends: user.friends.iter().map(|friend| self.get("birthdays", friend.as_str())).collect(),
             versions: user.versions.iter().map(|field| self.get("versions", field)).collect(),
-            profile_version: self.get("profile", "version"),
+            profile: user.profile_fields().filter_map(|n| Some((n.to_owned(), self.get("profile", n)?))).collect(),
+            profile_length: if user.fields.is_empty() { 0 } else { self.part("profile").count() as u64 },
             birthday: self.get("profile", "birthday").filter(|_| user.birthday),
             zone: self.get("profile", "tz").filter(|_| user.zone),
-            everyone: if user.everyone { self.everyone() } else { vec![] },
+            everyone: self.part("birthdays").filter(|_| user.everyone).collect(),
             extent: user.extent.then_some(self.extent),
             sample: if user.sample { self.sample.clone() } else { vec![] },
+            days: self.part("activity").filter(|_| user.activity).collect(),
+            weights: user.categories.iter().map(|name| self.get("top", name)?.parse().ok()).collect(),
+            top_length: if user.categories.is_empty() { 0 } else { self.part("top").count() as u64 },
+            lightest: self.lightest(user.lightest()),
         };
         Loaded {
             milliseconds: NOW,
@@ -288,39 +302,6 @@ fn old_tombstones_are_pruned_when_one_is_added() {
 #[test]
 fn an_update_of_no_friend_leaves_no_version_behind() {
     story().check(&["type=update user=42 friend=77 birthday=--01-01 version=9"], &[NoSuchFriend], &[]);
-}
-
-#[test]
-fn a_profile_counts_its_changes() {
-    story().with("profile", "version", "4").check(
-        &["type=profile user=42 profile.role=admin profile.tz=", "type=birthday user=42 birthday=1990-05-01 at=17"],
-        &[Applied, Applied],
-        &[
-            "HDEL user:{t}:42:profile tz",
-            "HSET user:{t}:42:profile schema=1 version=6 updated_at=17 role=admin birthday=1990-05-01",
-        ],
-    );
-    story().check(
-        &["type=birthday user=42 birthday="],
-        &[Applied],
-        &[&format!("HSET user:{{t}}:42:profile schema=1 version=1 updated_at={NOW} birthday="), "ZADD users:{t} 0=42"],
-    );
-}
-
-#[test]
-fn each_profile_field_has_its_own_version() {
-    let mut versioned = story().with("versions", ":role", "5").with("profile", "version", "1");
-    versioned.extent = (0, true);
-    versioned.check(
-        &["type=profile user=42 profile.role=admin profile.city=Ulm version=5"],
-        &[Applied],
-        &[
-            &format!("HSET user:{{t}}:42:profile schema=1 version=2 updated_at={NOW} city=Ulm"),
-            "HSET user:{t}:42:versions :city=5",
-            "PERSIST user:{t}:42:versions",
-        ],
-    );
-    versioned.check(&["type=profile user=42 profile.role=admin version=5"], &[Outdated], &[]);
 }
 
 #[test]

@@ -1,24 +1,27 @@
 //! One user's part of a batch: changes applied in order on what was loaded, then written as the difference.
 
+use super::activity::Activity;
 use super::plan::BIRTHDAY_FIELD;
+use super::profile::Profile;
 use super::versions::Versions;
-use super::{Job, JobChange, Op, Outcome, PROFILE_SCHEMA, Progress, Rules, UserLoaded, UserPlan};
+use super::{Job, JobChange, Op, Outcome, Progress, Rules, UserLoaded, UserPlan};
 use crate::birthday::Birthday;
-use crate::change::{Action, Change, Mirror, UserId, ZONE_FIELD};
+use crate::calendar::Calendar;
+use crate::change::{Action, Change, Mirror, Rejection, UserId, ZONE_FIELD};
 use crate::key::{ShardKeys, version_field};
 use crate::position::{CommitId, EntryId, Order};
 use crate::signal::Views;
 
 /// Working state of a user while a batch is reduced.
 pub(super) struct Working<'a> {
+    rules: &'a Rules,
     plan: &'a UserPlan,
     loaded: &'a UserLoaded,
     /// Aligned with the plan's friends.
     friends: Vec<Friend<'a>>,
     versions: Versions<'a>,
-    profile: Vec<(String, Option<String>)>,
-    profile_changes: u64,
-    profile_updated_at: u64,
+    profile: Profile<'a>,
+    activity: Activity<'a>,
     /// Whether all friends are to hear of the user's own date.
     announces: bool,
     forgotten: Option<Order>,
@@ -77,30 +80,31 @@ pub(super) struct Written<'a> {
 }
 
 impl<'a> Working<'a> {
-    pub fn new(plan: &'a UserPlan, loaded: &'a UserLoaded) -> Working<'a> {
+    pub fn new(rules: &'a Rules, plan: &'a UserPlan, loaded: &'a UserLoaded) -> Working<'a> {
         let friend = |before: &'a Option<String>| Friend {
             before: before.as_deref(),
             now: before.as_deref().map(lenient),
             touched: false,
         };
         Working {
+            rules,
             plan,
             loaded,
             friends: loaded.friends.iter().map(friend).collect(),
             versions: Versions::new(plan, loaded),
-            profile: Vec::new(),
-            profile_changes: 0,
-            profile_updated_at: 0,
+            profile: Profile::new(loaded),
+            activity: Activity::new(plan, loaded),
             announces: false,
             forgotten: None,
         }
     }
 
-    pub fn apply(&mut self, action: &Action, moment: Moment, beyond: &mut Beyond<'_>) -> Outcome {
-        match action {
+    /// How the change was settled; an error where what is stored has no room for it.
+    pub fn apply(&mut self, action: &Action, moment: Moment, beyond: &mut Beyond<'_>) -> Result<Outcome, Rejection> {
+        Ok(match action {
             Action::Add { friend, birthday, mutual } => {
                 if !self.versions.newer(friend.as_str(), moment, false) {
-                    return Outcome::Outdated;
+                    return Ok(Outcome::Outdated);
                 }
                 if *mutual {
                     let (birthday, ask) = (self.own_birthday(), birthday.is_none());
@@ -111,7 +115,7 @@ impl<'a> Working<'a> {
             }
             Action::Remove { friend, mutual } => {
                 if !self.versions.newer(friend.as_str(), moment, true) {
-                    return Outcome::Outdated;
+                    return Ok(Outcome::Outdated);
                 }
                 if *mutual {
                     self.tell(friend, moment, beyond, |friend, order| Mirror::Remove { friend, order });
@@ -121,13 +125,14 @@ impl<'a> Working<'a> {
             Action::Update { friend, birthday } => self.update(friend, *birthday, moment),
             Action::Birthday { birthday } => {
                 if !self.versions.newer(&version_field(BIRTHDAY_FIELD), moment, false) {
-                    return Outcome::Outdated;
+                    return Ok(Outcome::Outdated);
                 }
                 self.announces = true;
                 // A date that is unknown is told like any other, and is not the same as one that was never told.
-                self.profile_set(BIRTHDAY_FIELD, Some(birthday.to_string()), moment)
+                self.profile.set_one(BIRTHDAY_FIELD, birthday.to_string(), moment)
             }
-            Action::Profile { fields } => self.profile(fields, moment),
+            Action::Profile { fields } => self.profile(fields, moment)?,
+            Action::Activity { category, weight } => self.activity(category.as_deref(), *weight, moment),
             Action::Forget => {
                 *beyond.order = Order::after(moment.entry, moment.shard, *beyond.order);
                 self.forgotten = Some(*beyond.order);
@@ -135,7 +140,7 @@ impl<'a> Working<'a> {
                 Outcome::Applied
             }
             Action::Mirror(mirror) => self.mirror(mirror, moment, beyond),
-        }
+        })
     }
 
     fn add(&mut self, friend: &UserId, birthday: Option<Birthday>) -> Outcome {
@@ -211,8 +216,7 @@ impl<'a> Working<'a> {
 
     /// The user's own date, where one was told; that of a forgotten user is told to be unknown.
     fn own_birthday(&self) -> Option<Birthday> {
-        let changed = self.profile.iter().find(|(name, _)| name == BIRTHDAY_FIELD).map(|(_, date)| date.as_deref());
-        let text = changed.unwrap_or(self.loaded.birthday.as_deref());
+        let text = self.profile.change(BIRTHDAY_FIELD).unwrap_or(self.loaded.birthday.as_deref());
         text.map(lenient).or_else(|| self.versions.forgotten().map(|_| Birthday::default()))
     }
 
@@ -227,36 +231,29 @@ impl<'a> Working<'a> {
         self.friend(friend).set(Some(birthday))
     }
 
-    fn profile(&mut self, fields: &[(String, Option<String>)], moment: Moment) -> Outcome {
-        let newer = |(name, value): &&(String, Option<String>)| {
-            self.versions.newer(&version_field(name), moment, value.is_none())
-        };
-        let newer: Vec<_> = fields.iter().filter(newer).collect();
+    /// Sets and deletes the fields of which no newer version is known. Nothing of a change that has no room is applied, and
+    /// no version of it remembered, so that it can be replayed.
+    fn profile(&mut self, fields: &[(String, Option<String>)], moment: Moment) -> Result<Outcome, Rejection> {
+        let is_newer = |(name, _): &&(String, Option<String>)| self.versions.is_newer(&version_field(name), moment);
+        let newer: Vec<_> = fields.iter().filter(is_newer).collect();
         if newer.is_empty() {
-            return Outcome::Outdated;
+            return Ok(Outcome::Outdated);
         }
+        let outcome = self.profile.set(&newer, self.rules.profile_fields_max, moment)?;
         for (name, value) in newer {
-            self.profile_put(name, value.clone());
+            self.versions.newer(&version_field(name), moment, value.is_none());
         }
-        self.profile_applied(moment)
+        Ok(outcome)
     }
 
-    fn profile_set(&mut self, name: &str, value: Option<String>, moment: Moment) -> Outcome {
-        self.profile_put(name, value);
-        self.profile_applied(moment)
-    }
-
-    fn profile_put(&mut self, name: &str, value: Option<String>) {
-        match self.profile.iter_mut().find(|(known, _)| known == name) {
-            Some((_, known)) => *known = value,
-            None => self.profile.push((name.to_owned(), value)),
-        }
-    }
-
-    fn profile_applied(&mut self, moment: Moment) -> Outcome {
-        self.profile_changes += 1;
-        self.profile_updated_at = moment.changed_at;
-        Outcome::Applied
+    fn activity(&mut self, category: Option<&str>, weight: u32, moment: Moment) -> Outcome {
+        let at = moment.changed_at.min(moment.now);
+        let zone = self.rules.calendar.zone(self.profile.get(ZONE_FIELD));
+        let (day, today) = (Calendar::today_in(&zone, at), Calendar::today_in(&zone, moment.now));
+        let newest = self.profile.active(at);
+        let counted = self.activity.count(weight, day, today);
+        let weighed = category.is_some_and(|category| self.activity.add(category, weight, self.rules.top_max));
+        if newest || counted || weighed { Outcome::Applied } else { Outcome::Unchanged }
     }
 
     fn friend(&mut self, friend: &UserId) -> &mut Friend<'a> {
@@ -275,8 +272,7 @@ impl<'a> Working<'a> {
         self.write_profile(keys, ops, &mut written);
         let emptied = self.extent_after() == Some(0);
         if !written.views.is_empty() {
-            let known =
-                self.loaded.profile_version.is_some() || self.friends.iter().any(|friend| friend.before.is_some());
+            let known = self.profile.was_known() || self.friends.iter().any(|friend| friend.before.is_some());
             written.listed = if emptied { Some(false) } else { (!known).then_some(true) };
         }
         let versions_touched = self.versions.write(keys, rules, at.now, ops);
@@ -306,7 +302,9 @@ impl<'a> Working<'a> {
         if friends > 0 {
             ops.push(Op::Rename { key: keys.birthdays(user), to: keys.forgotten(user, at.commit) });
         }
-        ops.push(Op::Delete { keys: vec![keys.profile(user), keys.versions(user)] });
+        ops.push(Op::Delete {
+            keys: vec![keys.profile(user), keys.versions(user), keys.activity(user), keys.top(user)],
+        });
         self.versions.write(keys, rules, at.now, ops);
         ops.push(Op::ExpireAfter { key: keys.versions(user), after: rules.tombstone_retention });
         let announcement = (Job::Birthday { user: user.clone() }, None);
@@ -315,6 +313,9 @@ impl<'a> Working<'a> {
         let mut views = if friends > 0 { Views::BIRTHDAYS } else { Views::default() };
         if has_profile {
             views = views.with(Views::PROFILE);
+        }
+        if self.profile.has_activity() {
+            views = views.with(Views::ACTIVITY);
         }
         Written { views, listed: Some(false), jobs: vec![announcement, forgetting], ..Written::default() }
     }
@@ -364,39 +365,22 @@ impl<'a> Working<'a> {
 
     /// What the profile says of the user's zone after what was applied so far.
     fn zone(&self) -> Option<&str> {
-        let changed = self.profile.iter().find(|(name, _)| name == ZONE_FIELD).map(|(_, zone)| zone.as_deref());
-        changed.unwrap_or(self.loaded.zone.as_deref())
+        self.profile.change(ZONE_FIELD).unwrap_or(self.loaded.zone.as_deref())
     }
 
     fn write_profile(&self, keys: &ShardKeys, ops: &mut Vec<Op>, written: &mut Written<'a>) {
-        if self.profile_changes == 0 {
-            return;
+        if self.profile.write(keys.profile(&self.plan.user), ops) {
+            written.views = written.views.with(Views::PROFILE);
         }
-        written.views = written.views.with(Views::PROFILE);
-        let key = keys.profile(&self.plan.user);
-        let before: u64 = self.loaded.profile_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0);
-        let mut set = vec![
-            ("schema".to_owned(), PROFILE_SCHEMA.to_string()),
-            ("version".to_owned(), (before + self.profile_changes).to_string()),
-            ("updated_at".to_owned(), self.profile_updated_at.to_string()),
-        ];
-        let mut deleted = Vec::new();
-        for (name, value) in &self.profile {
-            match value {
-                Some(value) => set.push((name.clone(), value.clone())),
-                None => deleted.push(name.clone()),
-            }
+        if self.activity.write(keys, ops) || self.profile.is_newly_active() {
+            written.views = written.views.with(Views::ACTIVITY);
         }
-        if !deleted.is_empty() {
-            ops.push(Op::HashDelete { key: key.clone(), fields: deleted });
-        }
-        ops.push(Op::HashSet { key, fields: set });
     }
 
     /// Friends and profile after the batch, where the number before it is known.
     fn extent_after(&self) -> Option<u64> {
         let (_, has_profile) = self.loaded.extent?;
-        Some(self.friends_after()? + u64::from(has_profile || self.profile_changes > 0))
+        Some(self.friends_after()? + u64::from(has_profile || self.profile.is_written()))
     }
 
     fn friends_after(&self) -> Option<u64> {

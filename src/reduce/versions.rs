@@ -59,6 +59,15 @@ impl<'a> Versions<'a> {
         true
     }
 
+    /// Whether a change is newer than what is stored, which stays as it is.
+    pub fn is_newer(&self, field: &str, moment: Moment) -> bool {
+        let stored = self.find(field).and_then(|slot| slot.stored);
+        match (moment.version, stored) {
+            (Some(version), Some(Mark::Version(stored))) => version > stored.version,
+            _ => true,
+        }
+    }
+
     /// Whether the other side's change came later than what is known here: by its version where it has one, by its order
     /// otherwise, and not before the user was forgotten. If so that is stored.
     pub fn admits(&mut self, friend: &UserId, order: Order, moment: Moment, removes: bool) -> bool {

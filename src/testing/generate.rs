@@ -14,6 +14,8 @@ pub struct Settings {
     /// Distinct friends of a user.
     pub friends: u32,
     pub producers: u32,
+    /// Distinct categories of activity.
+    pub categories: u32,
     /// The servers' date: dates of birth lie near it, so that day keys are exercised.
     pub today: Date,
     /// How many entries of a hundred are no changes.
@@ -53,10 +55,13 @@ pub struct Generator {
     made: u64,
     sequences: Vec<u64>,
     earlier: Vec<Generated>,
+    /// When the servers' date began, Unix milliseconds.
+    midnight: u64,
 }
 
 /// Entries remembered to be written once more.
 const EARLIER_MAX: usize = 64;
+const DAY_MILLISECONDS: u64 = 24 * 3600 * 1000;
 
 impl Settings {
     pub fn new(users: u32, today: Date) -> Settings {
@@ -64,6 +69,7 @@ impl Settings {
             users,
             friends: 8,
             producers: 3,
+            categories: 12,
             today,
             malformed_percent: 1.0,
             mutual_percent: 0,
@@ -76,7 +82,10 @@ impl Settings {
 impl Generator {
     pub fn new(seed: u64, settings: Settings) -> Generator {
         let sequences = vec![0; settings.producers as usize];
-        Generator { settings, random: SmallRng::seed_from_u64(seed), made: 0, sequences, earlier: Vec::new() }
+        let midnight = jiff::tz::TimeZone::UTC.to_timestamp(settings.today.at(0, 0, 0, 0));
+        let midnight = midnight.map_or(0, |midnight| midnight.as_millisecond() as u64);
+        let random = SmallRng::seed_from_u64(seed);
+        Generator { settings, random, made: 0, sequences, earlier: Vec::new(), midnight }
     }
 
     /// The next entry.
@@ -122,8 +131,8 @@ impl Generator {
         // Skewed: a few users get most of the changes, so that batches repeat them.
         let fraction: f64 = self.random.random::<f64>();
         let user = (fraction * fraction * f64::from(self.settings.users)) as u32;
-        let kind = ["add", "add", "add", "remove", "remove", "update", "update", "birthday", "profile"]
-            [self.random.random_range(0..9)];
+        let kind = ["add", "add", "add", "remove", "remove", "update", "update", "birthday", "profile", "activity"]
+            [self.random.random_range(0..10)];
         let mut fields = vec![pair("type", kind), pair("user", format!("u{user}"))];
         if matches!(kind, "add" | "remove" | "update") {
             let friend = self.random.random_range(0..self.settings.friends);
@@ -132,6 +141,14 @@ impl Generator {
         if matches!(kind, "update" | "birthday") || (kind == "add" && self.percent(70)) {
             let birthday = self.birthday();
             fields.push(pair("birthday", birthday));
+        }
+        if kind == "activity" {
+            self.activity(&mut fields);
+        }
+        if kind == "profile" && self.percent(20) {
+            // The ends of the world, one between the hours, and none.
+            let zones = ["Pacific/Kiritimati", "Etc/GMT+12", "Asia/Kathmandu", ""];
+            fields.push(pair("profile.tz", zones[self.random.random_range(0..zones.len())]));
         }
         if kind == "profile" {
             let first = self.random.random_range(0..4);
@@ -148,6 +165,25 @@ impl Generator {
             fields.push(pair("colour", "blue"));
         }
         fields
+    }
+
+    /// Categories more or less often, some with the weight they have if none is told.
+    fn activity(&mut self, fields: &mut Vec<(String, String)>) {
+        if self.percent(80) {
+            let fraction: f64 = self.random.random::<f64>();
+            let category = (fraction * fraction * f64::from(self.settings.categories)) as u32;
+            fields.push(pair("category", format!("c{category}")));
+        }
+        if self.percent(60) {
+            fields.push(pair("weight", self.random.random_range(1..10u32).to_string()));
+        }
+        if self.percent(40) {
+            // Never one on whose age in days opinions may differ while it is applied, nor one in the future.
+            let days =
+                if self.percent(80) { self.random.random_range(0..25) } else { self.random.random_range(35..90) };
+            let at = self.midnight - days * DAY_MILLISECONDS - self.random.random_range(1..DAY_MILLISECONDS);
+            fields.push(pair("at", at.to_string()));
+        }
     }
 
     /// A change to both sides. Writers of a friendship send versions always or never.
@@ -187,7 +223,7 @@ impl Generator {
             fields.push(pair("producer", format!("p{producer}")));
             fields.push(pair("seq", self.sequences[producer].to_string()));
         }
-        if self.percent(10) {
+        if fields[0].1 != "activity" && self.percent(10) {
             fields.push(pair("at", self.random.random_range(0..2_000_000_000_000u64).to_string()));
         }
     }
@@ -223,9 +259,15 @@ type Spoiler = (fn(&mut Fields), &'static str);
 
 /// One way each to be no change, and what the dead letter says of it, letter for letter: nothing here asks the decoder.
 /// `~` stands for 64 times x, `#` for the number of fields.
-const SPOILERS: [Spoiler; 26] = [
-    (|fields| set(fields, "type", "addd"), r#"type "addd": expected add, remove, update, birthday, profile or forget"#),
-    (|fields| set(fields, "type", ""), r#"type "": expected add, remove, update, birthday, profile or forget"#),
+const SPOILERS: [Spoiler; 27] = [
+    (
+        |fields| set(fields, "type", "addd"),
+        r#"type "addd": expected add, remove, update, birthday, profile, activity or forget"#,
+    ),
+    (
+        |fields| set(fields, "type", ""),
+        r#"type "": expected add, remove, update, birthday, profile, activity or forget"#,
+    ),
     (
         |fields| {
             friendship(fields, "f1", "1990-05-01");
@@ -240,7 +282,23 @@ const SPOILERS: [Spoiler; 26] = [
         },
         r#"producer "shard:3": kept by heyday itself"#,
     ),
-    (|fields| set(fields, "type", "activity"), r#"type "activity": not applied by this version of heyday"#),
+    (
+        |fields| {
+            set(fields, "type", "activity");
+            set(fields, "user", "u1");
+            set(fields, "weight", "1000001");
+        },
+        r#"weight "1000001": expected a whole number from 1 to 1000000"#,
+    ),
+    (
+        |fields| {
+            set(fields, "type", "profile");
+            set(fields, "user", "u1");
+            fields.retain(|(name, _)| !name.starts_with(b"profile."));
+            set(fields, "profile.tz", "Mars/Olympus");
+        },
+        r#"profile.tz "Mars/Olympus": expected the IANA name of a time zone, such as Europe/Berlin"#,
+    ),
     (|fields| fields.retain(|(name, _)| name != "type"), "type: missing"),
     (|fields| fields.retain(|(name, _)| name != "user"), "user: missing"),
     (|fields| set(fields, "user", ""), r#"user "": empty"#),
@@ -267,9 +325,18 @@ const SPOILERS: [Spoiler; 26] = [
     (|fields| friendship(fields, "f1", "1990-02-30"), r#"birthday "1990-02-30": no such day"#),
     (|fields| friendship(fields, "f1", "2999-01-01"), r#"birthday "2999-01-01": in the future"#),
     (|fields| friendship(fields, "f1", "1.5.1990"), r#"birthday "1.5.1990": expected YYYY-MM-DD, --MM-DD or nothing"#),
-    (|fields| set(fields, "version", "-1"), r#"version "-1": expected a number from 0 to 18446744073709551615"#),
     (
-        |fields| set(fields, "version", "18446744073709551616"),
+        |fields| {
+            friendship(fields, "f1", "1990-05-01");
+            set(fields, "version", "-1");
+        },
+        r#"version "-1": expected a number from 0 to 18446744073709551615"#,
+    ),
+    (
+        |fields| {
+            friendship(fields, "f1", "1990-05-01");
+            set(fields, "version", "18446744073709551616");
+        },
         r#"version "18446744073709551616": expected a number from 0 to 18446744073709551615"#,
     ),
     (

@@ -46,7 +46,7 @@ async fn view_is_public_and_keeps_its_shape() {
     let shape = stage.heyday(&["read", "foo", "--json"]).stdout.replace(&updated_at, "[updated_at]");
     let numbers = format!("\"days\":{},\"age\":{}", next.days, next.age.unwrap());
     let shape = shape.replace(&next.date.to_string(), "[next]").replace(&numbers, "\"days\":[days],\"age\":[age]");
-    insta::assert_snapshot!(shape, @r#"{"user":"foo","shard":2,"state":"live","freshness_ms":0,"profile":{"schema":1,"version":2,"updated_at":[updated_at],"birthday":"--02-29","expires_at":null,"city":"Kyiv"},"activity":{"today":0,"last_7_days":0,"last_30_days":0,"last":null},"top":[],"friends":[{"friend":"bar","birthday":"1990-05-01","next":"[next]","days":[days],"age":[age]},{"friend":"baz","birthday":null,"next":null,"days":null,"age":null}]}"#);
+    insta::assert_snapshot!(shape, @r#"{"user":"foo","shard":2,"state":"live","freshness_ms":0,"profile":{"schema":2,"version":2,"updated_at":[updated_at],"birthday":"--02-29","expires_at":null,"city":"Kyiv"},"activity":{"today":0,"last_7_days":0,"last_30_days":0,"last":null},"top":[],"friends":[{"friend":"bar","birthday":"1990-05-01","next":"[next]","days":[days],"age":[age]},{"friend":"baz","birthday":null,"next":null,"days":null,"age":null}]}"#);
 }
 
 #[tokio::test]

@@ -53,7 +53,10 @@ async fn wrong_change_is_refused_with_its_reason() {
     let stage = Stage::with_shards(4).await;
     let long = format!("user={}", "x".repeat(65));
     let cases: [(&[&str], &str); 14] = [
-        (&["befriend", "user=1"], "type \"befriend\": expected add, remove, update, birthday, profile or forget"),
+        (
+            &["befriend", "user=1"],
+            "type \"befriend\": expected add, remove, update, birthday, profile, activity or forget",
+        ),
         (&["add", "friend=2"], "user: missing"),
         (&["add", "user=", "friend=2"], "user \"\": empty"),
         (&["remove", &long, "friend=2"], "65 bytes long, at most 64 are allowed"),

@@ -57,6 +57,7 @@ fn views(scene: &Scene, snapshot: &Snapshot) -> BTreeMap<String, Content> {
         let mut content = content.clone();
         if let Content::Hash(fields) = &mut content {
             fields.remove("updated_at");
+            fields.remove("last_activity");
         }
         ["user:", "users:", "birthdays:"]
             .iter()

@@ -20,6 +20,7 @@ use crate::client::writer;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  heyday write add user=42 friend=77 birthday=1990-05-01\n  \
     heyday write profile user=42 profile.city=Kyiv\n  \
+    heyday write activity user=42 category=music weight=3\n  \
     echo '{\"type\":\"remove\",\"user\":42,\"friend\":77}' | heyday write --file -\n\n\
     A file has a flat JSON object in each line; null stands for a field that is not there. Changes of one \
     user are appended in the order of their lines. A line that is no change is named on stderr, and the \
@@ -29,7 +30,7 @@ use crate::client::writer;
     applied of that producer: so the same command may be run again after a failure, and finishes what is \
     missing. Lines may be added at the end of the file, but not changed, moved or taken out.")]
 pub struct Arguments {
-    /// add, remove, update, birthday, profile or forget
+    /// add, remove, update, birthday, profile, activity or forget
     #[arg(value_name = "TYPE", required_unless_present = "file")]
     kind: Option<String>,
     /// The fields of the change, such as user=42

@@ -44,6 +44,8 @@ fn each_setting_that_has_bounds_is_refused_outside_of_them() {
         ("calendar.horizon_days", "0"),
         ("calendar.horizon_days", "301"),
         ("calendar.day_grace", "'23h'"),
+        ("profile.top_max", "0"),
+        ("profile.fields_max", "0"),
         ("log.length_max", "1"),
         ("subscriber.poll_interval", "'2h'"),
         ("subscriber.poll_interval_degraded", "'0s'"),

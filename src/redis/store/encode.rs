@@ -102,7 +102,10 @@ fn load_user(pipeline: &mut Pipeline, keys: &ShardKeys, plan: &UserPlan) {
         pipeline.command("HMGET").arg_parts(&keys.versions_parts(user)).args(&plan.versions);
     }
     if plan.profile {
-        pipeline.command("HGET").arg_parts(&keys.profile_parts(user)).arg("version");
+        pipeline.command("HMGET").arg_parts(&keys.profile_parts(user)).args(plan.profile_fields());
+    }
+    if !plan.fields.is_empty() {
+        pipeline.command("HLEN").arg_parts(&keys.profile_parts(user));
     }
     if plan.birthday {
         pipeline.command("HGET").arg_parts(&keys.profile_parts(user)).arg("birthday");
@@ -120,6 +123,16 @@ fn load_user(pipeline: &mut Pipeline, keys: &ShardKeys, plan: &UserPlan) {
     if plan.sample {
         let mut command = pipeline.command("HRANDFIELD");
         command.arg_parts(&keys.versions_parts(user)).arg_u64(PRUNE_SAMPLE as u64).arg("WITHVALUES");
+    }
+    if plan.activity {
+        pipeline.command("HGETALL").arg_parts(&keys.activity_parts(user));
+    }
+    if !plan.categories.is_empty() {
+        pipeline.command("ZMSCORE").arg_parts(&keys.top_parts(user)).args(&plan.categories);
+        pipeline.command("ZCARD").arg_parts(&keys.top_parts(user));
+        let mut command = pipeline.command("ZRANGE");
+        let last = plan.lightest() as u64 - 1;
+        command.arg_parts(&keys.top_parts(user)).arg("0").arg_u64(last).arg("WITHSCORES");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::encode::written;
 use super::read::position;
+use crate::activity::weight_of;
 use crate::error::{Disposition, ServerCode};
 use crate::key::{Key, ShardKeys};
 use crate::position::{CommitId, EntryId};
@@ -85,7 +86,12 @@ impl Answers {
             loaded.versions = self.take(|| format!("HMGET {}", keys.versions(user)), texts)?;
         }
         if plan.profile {
-            loaded.profile_version = self.take(|| format!("HGET {}", keys.profile(user)), |reply| text(&reply))?;
+            let values = self.take(|| format!("HMGET {}", keys.profile(user)), texts)?;
+            let names = plan.profile_fields().map(str::to_owned);
+            loaded.profile = names.zip(values).filter_map(|(name, value)| Some((name, value?))).collect();
+        }
+        if !plan.fields.is_empty() {
+            loaded.profile_length = self.take(|| format!("HLEN {}", keys.profile(user)), |reply| reply.as_u64())?;
         }
         if plan.birthday {
             loaded.birthday = self.take(|| format!("HGET {}", keys.profile(user)), |reply| text(&reply))?;
@@ -104,7 +110,24 @@ impl Answers {
         if plan.sample {
             loaded.sample = self.take(|| format!("HRANDFIELD {}", keys.versions(user)), |reply| pairs(&reply))?;
         }
+        self.activity(keys, plan, &mut loaded)?;
         Ok(loaded)
+    }
+
+    fn activity(&mut self, keys: &ShardKeys, plan: &UserPlan, loaded: &mut UserLoaded) -> Answer<()> {
+        let user = &plan.user;
+        if plan.activity {
+            loaded.days = self.take(|| format!("HGETALL {}", keys.activity(user)), |reply| pairs(&reply))?;
+            loaded.days.sort_unstable();
+        }
+        if !plan.categories.is_empty() {
+            let scores = self.take(|| format!("ZMSCORE {}", keys.top(user)), texts)?;
+            loaded.weights = scores.iter().map(|score| score.as_deref().map(weight_of)).collect();
+            loaded.top_length = self.take(|| format!("ZCARD {}", keys.top(user)), |reply| reply.as_u64())?;
+            let lightest = self.take(|| format!("ZRANGE {}", keys.top(user)), |reply| pairs(&reply))?;
+            loaded.lightest = lightest.into_iter().map(|(name, score)| (name, weight_of(&score))).collect();
+        }
+        Ok(())
     }
 }
 

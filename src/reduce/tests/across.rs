@@ -26,7 +26,7 @@ fn a_forgotten_user_is_put_aside_and_worked_off() {
         &[Applied],
         &[
             "RENAME user:{t}:42:birthdays forgotten:{t}:42:7-1",
-            "UNLINK user:{t}:42:profile user:{t}:42:versions",
+            "UNLINK user:{t}:42:profile user:{t}:42:versions user:{t}:42:activity user:{t}:42:top",
             "HSET user:{t}:42:versions ::=1795978800000-1-0",
             "PEXPIRE user:{t}:42:versions 2592000000",
             "ZREM users:{t} 42",

@@ -101,20 +101,27 @@ async fn everything_a_plan_names_is_loaded_in_its_place() {
     let mut ground = Ground::shared().await;
     let keys = ground.keys.clone();
     let (mut link, state) = ground.owner("a").await;
+    let names = |names: [&str; 2]| names.map(str::to_owned).to_vec();
     let plan = |user: &str| UserPlan {
-        user: user.parse().unwrap(),
         friends: vec!["1".parse().unwrap(), "2".parse().unwrap()],
-        versions: vec!["1".to_owned(), ":name".to_owned()],
+        versions: names(["1", ":name"]),
         profile: true,
+        fields: names(["city", "tz_text"]),
         birthday: true,
         zone: true,
         everyone: true,
         extent: true,
         sample: true,
-        forgotten: None,
+        activity: true,
+        categories: names(["music", "none"]),
+        ..UserPlan::new(user.parse().unwrap(), None)
     };
     let plan = Plan {
-        users: vec![plan("known"), plan("unknown"), UserPlan { friends: vec![], profile: false, ..plan("x") }],
+        users: vec![
+            plan("known"),
+            plan("unknown"),
+            UserPlan { friends: vec![], profile: false, fields: vec![], ..plan("x") },
+        ],
         events: vec!["seen".to_owned(), "new".to_owned()],
         producers: vec!["p".to_owned(), "q".to_owned()],
         outbox: true,
@@ -124,7 +131,24 @@ async fn everything_a_plan_names_is_loaded_in_its_place() {
     let known = &plan.users[0].user;
     ground.command(&["HSET", keys.birthdays(known).as_str(), "2", "--02-29", "3", ""]).await;
     ground.command(&["HSET", keys.versions(known).as_str(), ":name", "7:1"]).await;
-    ground.command(&["HSET", keys.profile(known).as_str(), "version", "12", "tz", "Asia/Kathmandu"]).await;
+    ground
+        .command(&[
+            "HSET",
+            keys.profile(known).as_str(),
+            "version",
+            "12",
+            "tz",
+            "Asia/Kathmandu",
+            "city",
+            "Ulm",
+            "a",
+            "b",
+        ])
+        .await;
+    ground.command(&["HSET", keys.activity(known).as_str(), "2026-11-29", "7"]).await;
+    let top = keys.top(known);
+    let scores = ["9007199254740992", "music", "1", "b", "1", "a", "5", "c", "1.5", "odd", "inf", "far"];
+    ground.command(&[&["ZADD", top.as_str()], &scores[..]].concat()).await;
     ground.command(&["SET", keys.dedup("seen").as_str(), "1"]).await;
     ground.command(&["HSET", keys.producers.as_str(), "q", "4:5"]).await;
     let appended = ground.add("1", "2").await;
@@ -138,7 +162,13 @@ async fn everything_a_plan_names_is_loaded_in_its_place() {
     let user = &loaded.users[0];
     assert_eq!(user.friends, [None, text("--02-29")]);
     assert_eq!(user.versions, [None, text("7:1")]);
-    assert_eq!((user.profile_version.as_deref(), user.extent), (Some("12"), Some((2, true))));
+    let profile = [("city", "Ulm"), ("tz", "Asia/Kathmandu"), ("version", "12")]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!((&user.profile, user.profile_length, user.extent), (&profile.into(), 4, Some((2, true))));
+    assert_eq!(user.days, [("2026-11-29".to_owned(), "7".to_owned())]);
+    assert_eq!((&user.weights[..], user.top_length), (&[Some(1 << 53), None][..], 6));
+    let lightest = [("a", 1), ("b", 1), ("odd", 1), ("c", 5)].map(|(name, weight)| (name.to_owned(), weight));
+    assert_eq!(user.lightest, lightest);
     assert_eq!(user.sample, [(":name".to_owned(), "7:1".to_owned())]);
     assert_eq!(user.zone.as_deref(), Some("Asia/Kathmandu"));
     let mut everyone = user.everyone.clone();
@@ -146,7 +176,7 @@ async fn everything_a_plan_names_is_loaded_in_its_place() {
     assert_eq!(everyone, [("2".to_owned(), "--02-29".to_owned()), ("3".to_owned(), String::new())]);
     let user = &loaded.users[1];
     assert_eq!((&user.friends[..], &user.versions[..]), (&[None, None][..], &[None, None][..]));
-    assert_eq!((&user.profile_version, user.extent, user.sample.len()), (&None, Some((0, false)), 0));
+    assert_eq!((user.profile.len(), user.extent, user.sample.len()), (0, Some((0, false)), 0));
     assert_eq!((loaded.users[2].friends.len(), loaded.users[2].versions.len()), (0, 2));
     assert_eq!(loaded.events, [true, false]);
     assert_eq!(loaded.producers, [None, text("4:5")]);
@@ -200,18 +230,7 @@ async fn a_foreign_user_key_is_poison_and_named() {
     ground.command(&["SET", birthdays.as_str(), "x"]).await;
     ground.add("42", "77").await;
     let entries = link.read(NEW, 10).await.unwrap();
-    let user = UserPlan {
-        user: "42".parse().unwrap(),
-        friends: vec!["77".parse().unwrap()],
-        versions: vec![],
-        profile: false,
-        birthday: false,
-        zone: false,
-        everyone: false,
-        extent: false,
-        sample: false,
-        forgotten: None,
-    };
+    let user = UserPlan { friends: vec!["77".parse().unwrap()], ..UserPlan::new("42".parse().unwrap(), None) };
     let plan = Plan { users: vec![user], ..Plan::default() };
     refused(link.load(&plan).await, Disposition::Poison, &["WRONGTYPE", birthdays.as_str(), "shard 1"]);
     // The link is in order, and what the failed load watched does not count.

@@ -228,7 +228,7 @@ impl Scene {
                     let latest = foretold + (self.expiry_drift_max + self.clock_drift_max).as_millis() as i64;
                     expires.is_some_and(|expires| (earliest..=latest).contains(&expires))
                 }
-                "dedup:{t}:EVENTID" | "lease:{t}" | "lock:maintenance" => expires.is_some(),
+                "dedup:{t}:EVENTID" | "lease:{t}" | "lock:maintenance" | "user:{t}:ID:activity" => expires.is_some(),
                 // With the user: a user whose views are gone leaves tombstones for a while.
                 "user:{t}:ID:versions" => true,
                 _ => expires.is_none(),

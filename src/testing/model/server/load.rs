@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
-use super::super::keyspace::Hash;
+use super::super::keyspace::{Hash, Sorted};
 use super::super::refusal;
 use super::super::stream::Stream;
 use super::ShardServer;
+use crate::activity::weight_of;
 use crate::change::ZONE_FIELD;
 use crate::key::Key;
 use crate::reduce::{Loaded, PRUNE_SAMPLE, Plan, UserLoaded, UserPlan};
@@ -39,25 +40,45 @@ impl ShardServer {
 
     /// Only what is planned is read: a key of a foreign type that nothing asks for is no trouble.
     fn load_user(&self, plan: &UserPlan) -> Result<UserLoaded, String> {
-        let profile = self.keys.profile(&plan.user);
+        let key = self.keys.profile(&plan.user);
         let asked = |asked: bool, key: Key| if asked { self.hash(&key) } else { Ok(Cow::default()) };
         let birthdays =
             asked(plan.extent || plan.everyone || !plan.friends.is_empty(), self.keys.birthdays(&plan.user))?;
         let versions = asked(plan.sample || !plan.versions.is_empty(), self.keys.versions(&plan.user))?;
-        let own = asked(plan.profile || plan.birthday || plan.zone, profile.clone())?;
-        let profile_version = own.get("version").filter(|_| plan.profile).cloned();
+        let own = asked(plan.profile || plan.birthday || plan.zone, key.clone())?;
+        let days = asked(plan.activity, self.keys.activity(&plan.user))?;
+        let top =
+            if plan.categories.is_empty() { None } else { self.keyspace.get::<Sorted>(&self.keys.top(&plan.user))? };
+        let top = top.cloned().unwrap_or_default();
+        let profile = |name: &str| Some((name.to_owned(), own.get(name)?.clone()));
         let birthday = own.get("birthday").filter(|_| plan.birthday).cloned();
         Ok(UserLoaded {
             friends: plan.friends.iter().map(|friend| birthdays.get(friend.as_str()).cloned()).collect(),
             versions: plan.versions.iter().map(|field| versions.get(field).cloned()).collect(),
-            profile_version,
+            profile: plan.profile_fields().filter_map(profile).collect(),
+            profile_length: if plan.fields.is_empty() { 0 } else { own.len() as u64 },
             birthday,
             zone: own.get(ZONE_FIELD).filter(|_| plan.zone).cloned(),
             everyone: sample(&birthdays, if plan.everyone { birthdays.len() } else { 0 }),
-            extent: plan.extent.then(|| (birthdays.len() as u64, self.keyspace.exists(&profile))),
+            extent: plan.extent.then(|| (birthdays.len() as u64, self.keyspace.exists(&key))),
             sample: sample(&versions, if plan.sample { PRUNE_SAMPLE } else { 0 }),
+            days: days.iter().map(|(day, sum)| (day.clone(), sum.clone())).collect(),
+            weights: plan.categories.iter().map(|name| top.get(name).copied().map(weight)).collect(),
+            top_length: top.len() as u64,
+            lightest: lightest(&top, plan.lightest()),
         })
     }
+}
+
+/// In the order of Redis: by score, and by name where scores are equal.
+fn lightest(top: &Sorted, count: usize) -> Vec<(String, u64)> {
+    let mut members: Vec<_> = top.iter().map(|(name, score)| (weight(*score), name.clone())).collect();
+    members.sort();
+    members.into_iter().take(count).map(|(weight, name)| (name, weight)).collect()
+}
+
+fn weight(score: i64) -> u64 {
+    weight_of(&score.to_string())
 }
 
 fn sample(fields: &Hash, count: usize) -> Vec<(String, String)> {

@@ -1,0 +1,173 @@
+//! One user's profile while a batch is reduced: what is stored, in the words of this build, and what becomes of it.
+
+use super::user::Moment;
+use super::{Op, Outcome, UserLoaded};
+use crate::change::{Problem, Rejection};
+use crate::key::Key;
+use crate::profile::{LAST_ACTIVITY_FIELD, MIGRATED, PROFILE_SCHEMA, SCHEMA_FIELD, is_own, migrate, schema_of};
+
+const VERSION_FIELD: &str = "version";
+
+pub(super) struct Profile<'a> {
+    loaded: &'a UserLoaded,
+    /// What becomes of fields, a migration's first; none: it goes.
+    fields: Vec<(String, Option<String>)>,
+    changes: u64,
+    updated_at: u64,
+    /// Own fields there are now, where their number was asked for.
+    own: u64,
+    /// The newest activity, where it is newer than what is stored.
+    last_activity: Option<u64>,
+    /// The activity that made the profile.
+    began_at: Option<u64>,
+}
+
+impl<'a> Profile<'a> {
+    pub fn new(loaded: &'a UserLoaded) -> Profile<'a> {
+        let kept = loaded.profile.keys().filter(|name| !is_own(name)).count() as u64;
+        let mut profile = Profile {
+            loaded,
+            fields: Vec::new(),
+            changes: 0,
+            updated_at: 0,
+            own: loaded.profile_length.saturating_sub(kept),
+            last_activity: None,
+            began_at: None,
+        };
+        if profile.schema() < PROFILE_SCHEMA && !loaded.profile.is_empty() {
+            let mut migrated = loaded.profile.clone();
+            migrate(&mut migrated);
+            for name in MIGRATED {
+                if loaded.profile.get(name) != migrated.get(name) {
+                    profile.put(name, migrated.remove(name));
+                }
+            }
+        }
+        profile
+    }
+
+    fn schema(&self) -> u32 {
+        schema_of(self.loaded.profile.get(SCHEMA_FIELD).map(String::as_str))
+    }
+
+    /// Whether there was a profile before the batch.
+    pub fn was_known(&self) -> bool {
+        self.loaded.profile.contains_key(VERSION_FIELD)
+    }
+
+    /// Whether the batch makes one, or leaves the one it finds.
+    pub fn is_written(&self) -> bool {
+        self.changes > 0 || self.began_at.is_some()
+    }
+
+    /// A field that the plan names, as it is now.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        match self.fields.iter().find(|(known, _)| known == name) {
+            Some((_, value)) => value.as_deref(),
+            None => self.loaded.profile.get(name).map(String::as_str),
+        }
+    }
+
+    /// What becomes of a field in this batch, where something does.
+    pub fn change(&self, name: &str) -> Option<Option<&str>> {
+        self.fields.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_deref())
+    }
+
+    /// Sets and deletes fields, unless there would be more own ones than may be and more than there are.
+    pub fn set(
+        &mut self,
+        fields: &[&(String, Option<String>)],
+        fields_max: u64,
+        moment: Moment,
+    ) -> Result<Outcome, Rejection> {
+        let own = || fields.iter().filter(|(name, _)| is_own(name));
+        let new = own().filter(|(name, value)| value.is_some() && self.get(name).is_none()).count() as u64;
+        let gone = own().filter(|(name, value)| value.is_none() && self.get(name).is_some()).count() as u64;
+        let after = (self.own + new).saturating_sub(gone);
+        if after > fields_max && after > self.own {
+            let full = Problem::ProfileFull { fields: after, fields_max };
+            return Err(Rejection::new("profile.NAME", None, full));
+        }
+        fields.iter().for_each(|(name, value)| self.put(name, value.clone()));
+        Ok(self.applied(moment))
+    }
+
+    pub fn set_one(&mut self, name: &str, value: String, moment: Moment) -> Outcome {
+        self.put(name, Some(value));
+        self.applied(moment)
+    }
+
+    /// An activity at a moment; whether it is the newest.
+    pub fn active(&mut self, at: u64) -> bool {
+        if !self.was_known() && !self.is_written() {
+            self.began_at = Some(at);
+        }
+        let stored = || self.loaded.profile.get(LAST_ACTIVITY_FIELD).and_then(|text| text.parse().ok());
+        let newest = self.last_activity.or_else(stored).is_none_or(|last| last < at);
+        if newest {
+            self.last_activity = Some(at);
+        }
+        newest
+    }
+
+    /// Whether the batch has a newer activity than any before.
+    pub fn is_newly_active(&self) -> bool {
+        self.last_activity.is_some()
+    }
+
+    /// Whether an activity of the user is known, of this batch or an earlier one.
+    pub fn has_activity(&self) -> bool {
+        self.last_activity.is_some() || self.loaded.profile.contains_key(LAST_ACTIVITY_FIELD)
+    }
+
+    fn put(&mut self, name: &str, value: Option<String>) {
+        if is_own(name) {
+            let (before, after) = (u64::from(self.get(name).is_some()), u64::from(value.is_some()));
+            self.own = (self.own + after).saturating_sub(before);
+        }
+        match self.fields.iter_mut().find(|(known, _)| known == name) {
+            Some((_, known)) => *known = value,
+            None => self.fields.push((name.to_owned(), value)),
+        }
+    }
+
+    fn applied(&mut self, moment: Moment) -> Outcome {
+        self.changes += 1;
+        self.updated_at = moment.changed_at;
+        Outcome::Applied
+    }
+
+    /// Appends the commands; whether there are any.
+    pub fn write(&self, key: Key, ops: &mut Vec<Op>) -> bool {
+        let (mut set, mut deleted) = (Vec::new(), Vec::new());
+        if self.is_written() {
+            self.write_head(&mut set);
+            for (name, value) in &self.fields {
+                match value {
+                    Some(value) => set.push((name.clone(), value.clone())),
+                    None => deleted.push(name.clone()),
+                }
+            }
+        }
+        set.extend(self.last_activity.map(|at| (LAST_ACTIVITY_FIELD.to_owned(), at.to_string())));
+        if !deleted.is_empty() {
+            ops.push(Op::HashDelete { key: key.clone(), fields: deleted });
+        }
+        let written = !set.is_empty();
+        if written {
+            ops.push(Op::HashSet { key, fields: set });
+        }
+        written
+    }
+
+    /// What a newer build has written keeps its schema: that build alone knows what else it means.
+    fn write_head(&self, set: &mut Vec<(String, String)>) {
+        if self.schema() <= PROFILE_SCHEMA {
+            set.push((SCHEMA_FIELD.to_owned(), PROFILE_SCHEMA.to_string()));
+        }
+        let before: u64 = self.loaded.profile.get(VERSION_FIELD).and_then(|text| text.parse().ok()).unwrap_or(0);
+        let updated_at = if self.changes > 0 { self.updated_at } else { self.began_at.unwrap_or_default() };
+        set.push((VERSION_FIELD.to_owned(), before.saturating_add(self.changes).to_string()));
+        set.push(("updated_at".to_owned(), updated_at.to_string()));
+    }
+}
