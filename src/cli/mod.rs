@@ -16,6 +16,7 @@ mod maintenance;
 pub mod output;
 mod progress;
 mod read;
+mod roll;
 mod shard;
 mod signals;
 mod status;
@@ -74,6 +75,7 @@ commands! {
     Status => status,
     Dlq => dlq,
     Check => check,
+    Roll => roll,
     Maintenance => maintenance,
     Keys => keys,
     Config => config,

@@ -66,6 +66,12 @@ struct ShardRow {
     dead: Option<u64>,
     applied: Option<String>,
     last: Option<String>,
+    /// The last day that holds everybody who celebrates.
+    rolled: Option<String>,
+    /// The roll under way: its days, and how far it has come.
+    roll: Option<String>,
+    /// Whether another one is asked for.
+    roll_asked: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -165,6 +171,7 @@ impl ShardRow {
     fn new(layout: &Layout, status: &ShardStatus) -> ShardRow {
         let figures = status.figures.as_ref();
         let backlog = figures.map(|figures| figures.backlog);
+        let calendar = figures.map(|figures| &figures.calendar);
         ShardRow {
             shard: status.shard.0,
             tag: layout.tag(status.shard).to_owned(),
@@ -179,6 +186,9 @@ impl ShardRow {
             dead: backlog.map(|backlog| backlog.dead_letters),
             applied: figures.map(|figures| figures.applied.to_string()),
             last: figures.map(|figures| figures.last.to_string()),
+            rolled: calendar.and_then(|calendar| calendar.rolled).map(|date| date.to_string()),
+            roll: calendar.and_then(|calendar| calendar.roll.as_ref()).map(ToString::to_string),
+            roll_asked: calendar.map(|calendar| calendar.asked_at.is_some()),
         }
     }
 }
@@ -225,7 +235,8 @@ fn print(answer: &Answer, detailed: bool) -> std::io::Result<()> {
 /// Tag and positions are for whoever looks closely: with them a line is wider than most terminals.
 fn print_shards(rows: &[&ShardRow], detailed: bool) -> std::io::Result<()> {
     let headings = ["shard", "node", "owner", "unread", "pending", "oldest", "dead"];
-    let details: &[&str] = if detailed { &["since", "moves", "tag", "generation", "applied", "last"] } else { &[] };
+    let details: &[&str] =
+        if detailed { &["since", "moves", "rolled", "tag", "generation", "applied", "last"] } else { &[] };
     let mut table = output::table(&[&headings, details].concat());
     for row in rows {
         let mut cells = vec![
@@ -240,7 +251,8 @@ fn print_shards(rows: &[&ShardRow], detailed: bool) -> std::io::Result<()> {
         if detailed {
             let positions = [shown(row.generation), shown(row.applied.as_ref()), shown(row.last.as_ref())];
             let since = row.owned_ms.map(|owned| format!("{} ago", output::age(owned)));
-            cells.extend([shown(since), shown(row.moves), row.tag.clone()].into_iter().chain(positions));
+            let rolled = row.roll.as_ref().map(|roll| format!("rolling {roll}")).or(row.rolled.clone());
+            cells.extend([shown(since), shown(row.moves), shown(rolled), row.tag.clone()].into_iter().chain(positions));
         }
         table.add_row(cells);
     }
@@ -285,6 +297,7 @@ mod tests {
     use crate::position::{CommitId, EntryId};
     use crate::redis::ShardFigures;
     use crate::redis::maintenance::Found;
+    use crate::redis::roll::Progress;
     use crate::store::Backlog;
 
     #[test]
@@ -297,6 +310,11 @@ mod tests {
             generation: 1_700_000_000_000,
             last: CommitId::new(1_700_000_000_000, 7),
             applied: EntryId::new(1_700_000_000_005, 2),
+            calendar: Progress {
+                rolled: Some(jiff::civil::date(2026, 12, 7)),
+                roll: "2026-12-08 2026-12-08 42".parse().ok(),
+                ..Progress::default()
+            },
             backlog: Backlog {
                 unread: 3,
                 pending: 2,

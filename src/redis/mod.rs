@@ -28,6 +28,8 @@ pub mod preflight;
 mod pubsub;
 mod query;
 mod reply;
+#[cfg(feature = "server")]
+pub mod roll;
 mod shards;
 mod shared;
 #[cfg(feature = "server")]

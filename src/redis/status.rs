@@ -9,7 +9,9 @@ use tokio::time::{Instant, timeout_at};
 
 use super::maintenance::{self, MaintenanceLocks};
 use super::query::{ask, command};
-use super::{encode::Pipeline, error::Error, options::NodeAddress, pipes::Pipes, reply::Reply, topology::Topology};
+use super::{
+    encode::Pipeline, error::Error, options::NodeAddress, pipes::Pipes, reply::Reply, roll, topology::Topology,
+};
 use crate::error::Disposition;
 use crate::key::{GROUP, Keys, ShardKeys};
 use crate::position::{CommitId, EntryId};
@@ -58,6 +60,7 @@ pub struct ShardFigures {
     pub last: CommitId,
     pub applied: EntryId,
     pub backlog: Backlog,
+    pub calendar: roll::Progress,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -231,7 +234,10 @@ const FIRST_LOOK: usize = 5;
 fn first_look(keys: &ShardKeys) -> [Pipeline; FIRST_LOOK] {
     [
         command(&["GET", keys.lease.as_str()]),
-        command(&["HMGET", keys.state.as_str(), "generation", "last", "applied", "owned_at", "moves"]),
+        command(
+            &[&["HMGET", keys.state.as_str(), "generation", "last", "applied", "owned_at", "moves"], &roll::FIELDS[..]]
+                .concat(),
+        ),
         command(&["XINFO", "GROUPS", keys.changes.as_str()]),
         command(&["XLEN", keys.dead_letters.as_str()]),
         command(&["XLEN", keys.changes.as_str()]),
@@ -263,8 +269,8 @@ impl First {
             return Err(Error::protocol("an answer to each command", "fewer"));
         };
         let owner = lease.as_bytes_or_null()?.map(|owner| String::from_utf8_lossy(owner).into_owned());
-        let [generation, last, applied, owned_at, moves] = state.as_array()? else {
-            return Err(Error::protocol("five fields", "another number"));
+        let [generation, last, applied, owned_at, moves, calendar @ ..] = state.as_array()? else {
+            return Err(Error::protocol("ten fields", "fewer"));
         };
         let number = |reply: &Reply| if reply.is_null() { Ok(0) } else { reply.as_u64() };
         let figures = ShardFigures {
@@ -274,6 +280,7 @@ impl First {
             generation: number(generation)?,
             last: position(last)?.unwrap_or(CommitId::ZERO),
             applied: position(applied)?.unwrap_or(EntryId::ZERO),
+            calendar: roll::Progress::read(calendar),
             backlog: Backlog { dead_letters: dead.as_u64()?, ..Backlog::default() },
         };
         Ok(First { figures, owned_at: number(owned_at)?, group: Group::read(groups)?, length: length.as_u64()? })

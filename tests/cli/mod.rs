@@ -10,6 +10,7 @@ mod maintenance;
 mod outages;
 mod read;
 mod refusals;
+mod roll;
 mod setup;
 mod stage;
 mod usage;

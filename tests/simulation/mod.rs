@@ -9,6 +9,7 @@ mod shard;
 mod silent;
 mod verdict;
 mod world;
+mod years;
 
 use std::ops::Range;
 use std::time::Duration;

@@ -20,9 +20,9 @@ use tokio::time::{Interval, interval};
 use super::beyond;
 use super::verdict::{self, Verdict};
 
-/// 2026-11-29T10:00:00Z, and fifteen seconds before the midnight after it.
-const MORNING: u64 = 1_795_946_400_000;
-const MIDNIGHT: u64 = 1_795_996_785_000;
+/// 2026-11-29T19:00:00Z, and fifteen seconds before 10:00 of the day after it, when a day begins where it begins first.
+const EVENING: u64 = 1_795_978_800_000;
+const DAYBREAK: u64 = 1_796_032_785_000;
 /// How long a lease lasts, and how often a worker looks around.
 pub const LEASE_TTL: Duration = Duration::from_secs(4);
 pub const HEARTBEAT: Duration = Duration::from_millis(500);
@@ -172,7 +172,7 @@ impl World {
     fn new(life: &Life) -> World {
         let mut random = SmallRng::seed_from_u64(life.seed);
         let rules = Arc::new(Rules::default());
-        let begin = if random.random_bool(0.5) { MORNING } else { MIDNIGHT };
+        let begin = if random.random_bool(0.5) { EVENING } else { DAYBREAK };
         let layout = Layout::new([1, 2, 4][random.random_range(0..3)]).expect("a power of two");
         let keys = Keys::new(["", "sim:"][random.random_range(0..2)]).expect("a good prefix");
         let mutual = random.random_bool(0.7);
@@ -209,7 +209,6 @@ impl World {
     }
 
     async fn live(mut self, life: Life) -> Verdict {
-        let window_first = self.window();
         // What goes to another shard before a replica has it is told of a commit that may never have been.
         let sure = self.options.wait_replicas > 0 || life.faults.failover == 0;
         self.model.set_faults(life.faults);
@@ -233,8 +232,8 @@ impl World {
             self.settle().await;
         }
         self.stop(settled).await;
-        let window = Window { last: window_first.last, ..self.window() };
-        let mut verdict = verdict::judge(&self.model, &self.rules, window);
+        // Every shard is rolled by now, so every day is complete, whenever it was opened.
+        let mut verdict = verdict::judge(&self.model, &self.rules, self.window());
         verdict.look_within(&self.model, &self.windows.all);
         if sure {
             beyond::judge(&mut verdict, &self.model, &self.rules);
@@ -344,7 +343,10 @@ impl World {
     /// Whether every entry came to be settled in time.
     async fn settle(&mut self) -> bool {
         for _ in 0..STEPS_TO_SETTLE_MAX {
-            let done = |shard| self.model.unsettled(shard).is_empty() && !self.model.is_unfinished(shard);
+            let done = |shard| {
+                let rolled = self.model.is_rolled(shard, &self.rules.calendar);
+                self.model.unsettled(shard).is_empty() && !self.model.is_unfinished(shard) && rolled
+            };
             if self.model.layout().shards().all(done) {
                 return true;
             }

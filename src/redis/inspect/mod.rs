@@ -24,7 +24,7 @@ use crate::key::{Keys, ShardKeys};
 use crate::reduce::Rules;
 use crate::shard::{Layout, Shard};
 pub use findings::{Counts, Findings, NAMED_MAX, Undecided};
-use source::Source;
+pub(in crate::redis) use source::Source;
 
 /// How much of a node's time a check takes at most, where nobody says otherwise.
 pub const SHARE: f64 = 0.25;

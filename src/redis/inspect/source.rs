@@ -21,7 +21,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Reads, in strict sequence.
-pub(super) struct Source {
+pub(in crate::redis) struct Source {
     topology: Arc<Topology>,
     pipes: Arc<Pipes>,
     share: f64,

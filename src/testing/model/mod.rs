@@ -23,6 +23,7 @@ pub use faults::{Calamity, Faults};
 pub use history::{History, Record};
 pub use link::ModelLink;
 
+use crate::calendar::Calendar;
 use crate::change::{Fields, shard_producer};
 use crate::key::{Key, Keys};
 use crate::lease::WorkerId;
@@ -198,6 +199,11 @@ impl Model {
     pub fn is_unfinished(&self, shard: Shard) -> bool {
         let left = self.world.at(shard, |server| server.unfinished(1));
         left.is_ok_and(|left| left.outbox > 0 || !left.jobs.is_empty())
+    }
+
+    /// Whether every day that the calendar names is complete in the shard.
+    pub fn is_rolled(&self, shard: Shard, calendar: &Calendar) -> bool {
+        self.world.at(shard, |server| server.is_rolled(calendar))
     }
 
     pub fn history(&self, shard: Shard) -> History {

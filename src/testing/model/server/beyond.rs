@@ -7,6 +7,7 @@ use super::super::keyspace::{Hash, Sorted};
 use super::super::refusal;
 use super::super::stream::{Stream, after};
 use super::ShardServer;
+use crate::calendar::Calendar;
 use crate::change::{Fields, UserId, ZONE_FIELD};
 use crate::position::EntryId;
 use crate::reduce::{Job, Progress, ROLL_ASKED_FIELD, ROLL_FIELD, Roll, RolledUser, Survey, Surveyed, parse_job};
@@ -24,6 +25,11 @@ impl ShardServer {
 
     pub(super) fn calendar_news(&self, state: &Hash) -> CalendarNews {
         CalendarNews { milliseconds: self.keyspace.now, roll_asked: state.contains_key(ROLL_ASKED_FIELD) }
+    }
+
+    pub fn is_rolled(&self, calendar: &Calendar) -> bool {
+        let (Ok(state), Ok(left)) = (self.state(), self.unfinished(0)) else { return false };
+        state.turn(calendar, self.keyspace.now, (left.roll.as_ref(), left.calendar.roll_asked)).is_none()
     }
 
     /// Users in order with all or a part of their friends; a cursor is the last friend seen, of this epoch.
