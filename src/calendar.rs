@@ -120,6 +120,9 @@ fn moment(milliseconds: u64) -> Timestamp {
 }
 
 #[cfg(test)]
+mod walk;
+
+#[cfg(test)]
 mod tests {
     use jiff::civil::date;
 

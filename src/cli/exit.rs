@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use super::maintenance::Silent;
 use super::worker::Unfit;
 use crate::change::Rejection;
-use crate::client::{reader, subscriber, writer};
+use crate::client::{day, reader, subscriber, writer};
 use crate::error::Disposition;
 use crate::redis::layout;
 use crate::{admin, client, config, redis, shard, store};
@@ -113,6 +113,14 @@ fn of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Exit> {
     if let Some(writer::Error::Rejected(_)) = cause.downcast_ref() {
         return Some(Exit::Usage);
     }
+    match cause.downcast_ref() {
+        // Complete after the next roll: nothing is wrong with the command or with Redis.
+        Some(day::Error::NotRolled { .. }) => return Some(Exit::Found),
+        Some(day::Error::NotKept { .. } | day::Error::OtherDay { .. } | day::Error::OtherLayout { .. }) => {
+            return Some(Exit::Usage);
+        }
+        Some(day::Error::Redis { .. }) | None => {}
+    }
     if cause.is::<Absent>() {
         return Some(Exit::Found);
     }
@@ -141,6 +149,7 @@ fn disposition(cause: &(dyn std::error::Error + 'static)) -> Option<Disposition>
         .or_else(|| of(cause, |error: &store::Error| error.disposition))
         .or_else(|| of(cause, client::ConnectError::disposition))
         .or_else(|| of(cause, reader::Error::disposition))
+        .or_else(|| of(cause, day::Error::disposition))
         .or_else(|| of(cause, writer::Error::disposition))
         .or_else(|| of(cause, subscriber::Error::disposition))
 }

@@ -2,6 +2,8 @@
 //!
 //! To add a command: write its file with `Arguments` and `run`, and give it a `mod` line and a row in `commands!`.
 
+mod birthdays;
+mod calendar;
 mod check;
 mod cluster;
 mod config;
@@ -20,6 +22,7 @@ mod roll;
 mod shard;
 mod signals;
 mod status;
+mod upcoming;
 mod watch;
 mod worker;
 mod write;
@@ -70,6 +73,9 @@ commands! {
     Worker => worker,
     Write => write,
     Read => read,
+    Upcoming => upcoming,
+    Calendar => calendar,
+    Birthdays => birthdays,
     Watch => watch,
     Shard => shard,
     Status => status,

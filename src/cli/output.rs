@@ -1,8 +1,10 @@
 //! Answers on stdout: tables for people, JSON for programs.
 
 use std::io::{IsTerminal, Write};
+use std::time::Duration;
 
-use comfy_table::{Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Table, Width};
+use comfy_table::{Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Row, Table, Width};
+use jiff::civil::Date;
 use serde::Serialize;
 
 use crate::config::color_wanted;
@@ -26,11 +28,17 @@ pub fn is_terminal() -> bool {
     std::io::stdout().is_terminal()
 }
 
+/// Whether text on stdout may be bold and coloured.
+#[must_use]
+pub fn is_styled() -> bool {
+    is_terminal() && color_wanted()
+}
+
 /// A table with these headings: as wide as the terminal, plain columns where there is none.
 #[must_use]
 pub fn table(headings: &[&str]) -> Table {
     let mut table = plain();
-    let styled = is_terminal() && color_wanted();
+    let styled = is_styled();
     table.set_header(headings.iter().map(|heading| {
         let cell = Cell::new(heading.to_uppercase());
         if styled { cell.add_attribute(Attribute::Bold) } else { cell }
@@ -68,6 +76,49 @@ pub fn print_table(table: &Table) -> std::io::Result<()> {
         writeln!(stdout, "{}", line.trim_end())?;
     }
     stdout.flush()
+}
+
+/// Rows of a table that are printed together.
+const ROWS_MAX: usize = 1000;
+
+/// A table of any length: its rows are printed some at a time.
+pub struct Rows {
+    table: Table,
+    /// These are set to the right.
+    numbers: &'static [usize],
+    /// The widths of the columns printed before, for those below to be no narrower.
+    widths: Vec<u16>,
+}
+
+impl Rows {
+    pub fn new(headings: &[&str], numbers: &'static [usize]) -> Rows {
+        Rows { table: table(headings), numbers, widths: Vec::new() }
+    }
+
+    /// # Errors
+    ///
+    /// Where stdout cannot be written to.
+    pub fn add(&mut self, row: impl Into<Row>) -> std::io::Result<()> {
+        self.table.add_row(row);
+        if self.table.row_count() < ROWS_MAX { Ok(()) } else { self.print() }
+    }
+
+    /// Prints the rows that wait.
+    ///
+    /// # Errors
+    ///
+    /// Where stdout cannot be written to.
+    pub fn print(&mut self) -> std::io::Result<()> {
+        if self.table.row_count() == 0 {
+            return Ok(());
+        }
+        right(&mut self.table, self.numbers);
+        at_least(&mut self.table, &self.widths);
+        self.widths = self.table.column_max_content_widths();
+        print_table(&self.table)?;
+        self.table = plain();
+        Ok(())
+    }
 }
 
 /// Prints one value as one line of JSON.
@@ -128,6 +179,37 @@ pub fn right(table: &mut Table, columns: &[usize]) {
 #[must_use]
 pub fn counted(count: u64, one: &str) -> String {
     if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
+}
+
+/// How far an answer can be relied on, and for how long changes have been waiting that it may lack.
+#[must_use]
+pub fn state(state: &str, freshness: Duration) -> String {
+    match u64::try_from(freshness.as_millis()).unwrap_or(u64::MAX) {
+        0 => state.to_owned(),
+        waiting => format!("{state}, changes wait for {}", age(waiting)),
+    }
+}
+
+/// A date with its weekday: `Sun 2026-11-29`.
+#[must_use]
+pub fn weekday(date: Date) -> String {
+    date.strftime("%a %Y-%m-%d").to_string()
+}
+
+/// So many days ahead.
+#[must_use]
+pub fn in_days(days: i32) -> String {
+    match days {
+        0 => "today".to_owned(),
+        1 => "tomorrow".to_owned(),
+        days => format!("{days} days"),
+    }
+}
+
+/// A value that may not be known.
+#[must_use]
+pub fn shown(value: Option<impl ToString>) -> String {
+    value.map_or("-".to_owned(), |value| value.to_string())
 }
 
 /// A moment in Unix milliseconds, in UTC: `2026-11-29 19:00:00Z`.

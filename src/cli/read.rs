@@ -6,7 +6,7 @@ use comfy_table::Table;
 use serde::Serialize;
 
 use super::cluster::{self, block_on};
-use super::output::{self, Format};
+use super::output::{self, Format, shown};
 use super::{Context, Exit};
 use crate::birthday::Birthday;
 use crate::client::reader::{Friend, Profile, ProfileView, View};
@@ -139,14 +139,10 @@ fn known_date(birthday: Birthday) -> Option<String> {
 }
 
 fn print(view: &View, profile: &ProfileView) -> std::io::Result<()> {
-    let Answer { user, shard: _, state, freshness_ms, profile, activity, top, friends } = Answer::new(view, profile);
-    let behind = match freshness_ms {
-        0 => String::new(),
-        waiting => format!(", changes wait for {}", output::age(waiting)),
-    };
+    let Answer { user, state, profile, activity, top, friends, .. } = Answer::new(view, profile);
     let mut table = output::plain();
     table.add_row(["user", &user]);
-    table.add_row(["state", &format!("{state}{behind}")]);
+    table.add_row(["state", &output::state(state, view.freshness)]);
     if let Some(birthday) = &profile.birthday {
         table.add_row(["birthday", birthday]);
     }
@@ -166,12 +162,11 @@ fn print(view: &View, profile: &ProfileView) -> std::io::Result<()> {
     }
     let mut table = output::table(&["friend", "birthday", "next", "in", "turns"]);
     for (row, friend) in friends.into_iter().zip(&view.friends) {
-        let weekday = |next: crate::birthday::Next| next.date.strftime("%a %Y-%m-%d").to_string();
         table.add_row([
             row.friend,
             shown(row.birthday),
-            shown(friend.next.map(weekday)),
-            shown(row.days.map(in_days)),
+            shown(friend.next.map(|next| output::weekday(next.date))),
+            shown(row.days.map(output::in_days)),
             shown(row.age),
         ]);
     }
@@ -192,16 +187,4 @@ fn add_activity(table: &mut Table, activity: &ActivityAnswer, top: &[CategoryAns
         let shown: Vec<String> = top.iter().map(|row| format!("{} {}", row.category, row.weight)).collect();
         table.add_row(["top", &shown.join(", ")]);
     }
-}
-
-fn in_days(days: i32) -> String {
-    match days {
-        0 => "today".to_owned(),
-        1 => "tomorrow".to_owned(),
-        days => format!("{days} days"),
-    }
-}
-
-fn shown(value: Option<impl ToString>) -> String {
-    value.map_or("-".to_owned(), |value| value.to_string())
 }

@@ -19,8 +19,9 @@ pub struct Upcoming {
     pub user: UserId,
     pub shard: Shard,
     pub state: State,
-    /// As in a view.
+    /// These two as in a view.
     pub freshness: Duration,
+    pub age: Duration,
     /// The day that it is for the user.
     pub today: Date,
     /// Soonest first, each by id.
@@ -52,12 +53,12 @@ impl Upcoming {
     /// Those of a view.
     pub fn of(view: View, days: u16) -> Upcoming {
         let days = i32::from(days.min(DAYS_MAX));
-        let View { user, shard, state, freshness, today, friends, .. } = view;
+        let View { user, shard, state, freshness, age, today, friends, .. } = view;
         let friends = friends.into_iter().filter_map(|friend| {
             let next = friend.next.filter(|next| next.days <= days)?;
             Some(Celebrating { friend: friend.friend, birthday: friend.birthday, next })
         });
-        Upcoming { user, shard, state, freshness, today, friends: friends.collect() }
+        Upcoming { user, shard, state, freshness, age, today, friends: friends.collect() }
     }
 }
 

@@ -1,18 +1,14 @@
 //! `heyday dlq list`.
 
-use comfy_table::Table;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
 use super::walk::{Filter, Walk};
 use super::{field, open, shown};
 use crate::cli::cluster::block_on;
-use crate::cli::output::{self, Format};
+use crate::cli::output::{self, Format, Rows};
 use crate::cli::{Context, Exit, progress};
 use crate::redis::dead_letters::DeadLetter;
-
-/// Rows of a table that are printed together.
-const ROWS_MAX: usize = 1000;
 
 /// List dead letters: where, since when, whose, and why
 #[derive(Debug, clap::Args)]
@@ -78,7 +74,7 @@ pub(super) fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exi
             progress::show(&bar, walk.progress());
         }
         bar.finish_and_clear();
-        listing.print()?;
+        listing.rows.print()?;
         if more {
             eprintln!("heyday: there are more; --limit 0 lists all");
         } else if listed == 0 {
@@ -91,36 +87,17 @@ pub(super) fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exi
 /// Letters as they come: lines of JSON at once, rows of a table some at a time.
 struct Listing {
     json: bool,
-    table: Table,
-    /// The widths of the columns printed before, for those below to be no narrower.
-    widths: Vec<u16>,
+    rows: Rows,
 }
 
 impl Listing {
     fn new(json: bool) -> Listing {
-        let table = output::table(&["shard", "letter", "since", "user", "type", "kind", "reason"]);
-        Listing { json, table, widths: Vec::new() }
+        let headings = ["shard", "letter", "since", "user", "type", "kind", "reason"];
+        Listing { json, rows: Rows::new(&headings, &[0]) }
     }
 
     fn add(&mut self, letter: &DeadLetter) -> std::io::Result<()> {
-        if self.json {
-            return output::print_json(&Row::new(letter));
-        }
-        self.table.add_row(cells(letter));
-        if self.table.row_count() < ROWS_MAX { Ok(()) } else { self.print() }
-    }
-
-    /// Prints the rows that wait.
-    fn print(&mut self) -> std::io::Result<()> {
-        if self.table.row_count() == 0 {
-            return Ok(());
-        }
-        output::right(&mut self.table, &[0]);
-        output::at_least(&mut self.table, &self.widths);
-        self.widths = self.table.column_max_content_widths();
-        output::print_table(&self.table)?;
-        self.table = output::plain();
-        Ok(())
+        if self.json { output::print_json(&Row::new(letter)) } else { self.rows.add(cells(letter)) }
     }
 }
 
