@@ -1,6 +1,7 @@
 //! Scenes in which something dies, stalls, moves or lies. Each has a cluster of its own, and after each all keys are as the
 //! oracle foretells, whatever happened.
 
+mod calendar;
 mod check;
 mod failover;
 mod faults;

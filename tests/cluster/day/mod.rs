@@ -6,8 +6,11 @@ mod changes;
 mod faults;
 
 use futures_util::StreamExt;
+use heyday::change::UserId;
 use heyday::client::day::{Celebrations, Cursor, Options};
+use heyday::client::reader::State;
 use heyday::local::Nodes;
+use heyday::shard::Shard;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -102,4 +105,34 @@ async fn who_is_no_friend_any_more_does_not_come() {
     assert!(found.iter().all(|item| item.user != user));
     let entry = |entry: &Entry| entry.user == other && entry.friend.as_str() == "stays";
     assert!(entries(&found).iter().any(entry));
+}
+
+#[tokio::test]
+async fn upcoming_counts_from_the_users_own_today() {
+    let almanac = Almanac::new(&shared_cluster().await, 1, 0, 1).await;
+    let reader = almanac.reader();
+    let mut todays = Vec::new();
+    // Their dates are never the same.
+    for zone in ["Pacific/Kiritimati", "Etc/GMT+12"] {
+        let user: UserId = zone.replace('/', "-").parse().unwrap();
+        let keys = almanac.ground.hub.shard_keys(Shard(0));
+        let profile = keys.profile(&user);
+        almanac.ground.ask_one(Shard(0), &["HSET", profile.as_str(), "schema", "2", "tz", zone]).await;
+        let today = reader.upcoming(&user, 0).await.unwrap().today;
+        let mut words = vec!["HSET".to_owned(), keys.birthdays(&user).to_string()];
+        for (friend, days) in [("late", 8), ("soon", 7), ("now", 0), ("past", -1)] {
+            let date = today.checked_add(jiff::Span::new().days(days)).unwrap();
+            words.extend([friend.to_owned(), date.strftime("--%m-%d").to_string()]);
+        }
+        almanac.ground.ask_one(Shard(0), &words).await;
+        let upcoming = reader.upcoming(&user, 7).await.unwrap();
+        let found: Vec<_> = upcoming.friends.iter().map(|friend| (friend.friend.as_str(), friend.next.days)).collect();
+        // A midnight may lie between the two.
+        let passed = upcoming.today == today.tomorrow().unwrap();
+        assert!(upcoming.today == today || passed);
+        let expected = if passed { vec![("soon", 6), ("late", 7)] } else { vec![("now", 0), ("soon", 7)] };
+        assert_eq!((found, upcoming.state), (expected, State::Live), "{zone}");
+        todays.push(today);
+    }
+    assert!(todays[0] > todays[1], "{todays:?}");
 }
