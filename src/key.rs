@@ -70,7 +70,7 @@ pub const REGISTRY: &[Row] = &[
     row(
         "user:{t}:ID:profile",
         "HASH",
-        "`schema`, `version` (changes applied), `updated_at` (Unix ms), `birthday`, `tz`, `last_activity` (Unix ms), own fields",
+        "`schema`, `version` (changes applied), `updated_at` (Unix ms), `birthday`, `tz`, `last_activity`, `expires_at` (Unix ms), own fields",
         "with the user",
         true,
     ),

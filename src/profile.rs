@@ -3,7 +3,7 @@
 //! A reader migrates what it reads, the worker what it is about to change; both by the same functions, so that a profile means
 //! the same before and after it was rewritten. One of a schema above this build's is left as it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::calendar::zone_named;
 use crate::change::ZONE_FIELD;
@@ -40,6 +40,24 @@ pub fn schema_of(field: Option<&str>) -> u32 {
 /// Whether a field is the writers' alone, of those that may be bounded.
 pub fn is_own(field: &str) -> bool {
     !KEPT.contains(&field)
+}
+
+/// Whether a profile with this field `schema` has own fields that may end: in older schemas the field that says when was the
+/// writers' own, and what a newer one means by it that build alone knows.
+pub fn may_expire(schema: Option<&str>) -> bool {
+    schema_of(schema) == PROFILE_SCHEMA
+}
+
+/// When the own fields of a profile end, Unix milliseconds; none where they do not.
+pub fn expires_at(fields: &Fields) -> Option<u64> {
+    let known = may_expire(fields.get(SCHEMA_FIELD).map(String::as_str));
+    fields.get(EXPIRES_FIELD).filter(|_| known).and_then(|text| text.parse().ok())
+}
+
+/// The own fields that have ended by `now`: all but those to keep, where the profile has a time to live and it is over.
+pub fn expired<'a>(fields: &'a Fields, keep: &BTreeSet<String>, now: u64) -> impl Iterator<Item = &'a str> {
+    let over = expires_at(fields).is_some_and(|at| at <= now);
+    fields.keys().map(String::as_str).filter(move |name| over && is_own(name) && !keep.contains(*name))
 }
 
 /// Makes a stored profile one of this build's schema, and answers which it had. No profile at all has schema 0; a newer

@@ -61,8 +61,8 @@ fn counts(settings: &Settings) -> Vec<String> {
 
 /// Bounds of durations.
 fn durations(settings: &Settings) -> Vec<String> {
-    let Config { redis, worker, calendar, subscriber, reader, writer, .. } = &settings.config;
-    let table: [(&str, Duration, RangeInclusive<Duration>); 19] = [
+    let Config { redis, worker, calendar, profile, subscriber, reader, writer, .. } = &settings.config;
+    let table: [(&str, Duration, RangeInclusive<Duration>); 20] = [
         ("redis.connect_timeout", redis.connect_timeout, 10 * MILLISECOND..=MINUTE),
         ("redis.reply_timeout", redis.reply_timeout, 10 * MILLISECOND..=MINUTE),
         ("worker.block", worker.block, 10 * MILLISECOND..=MINUTE),
@@ -77,6 +77,7 @@ fn durations(settings: &Settings) -> Vec<String> {
         ("worker.tombstone_retention", worker.tombstone_retention, HOUR..=10 * YEAR),
         ("worker.shutdown_grace", worker.shutdown_grace, 100 * MILLISECOND..=HOUR),
         ("calendar.day_grace", calendar.day_grace, DAY..=31 * DAY),
+        ("profile.ttl", profile.ttl, Duration::ZERO..=10 * YEAR),
         ("subscriber.poll_interval", subscriber.poll_interval, 10 * MILLISECOND..=HOUR),
         ("subscriber.poll_interval_degraded", subscriber.poll_interval_degraded, 10 * MILLISECOND..=HOUR),
         ("reader.fresh_within", reader.fresh_within, MILLISECOND..=DAY),

@@ -42,6 +42,8 @@ impl Config {
             dead_letters_max: self.worker.dead_letters_max,
             top_max: self.profile.top_max,
             profile_fields_max: self.profile.fields_max,
+            profile_ttl: Some(self.profile.ttl).filter(|ttl| !ttl.is_zero()),
+            profile_keep: self.profile.keep.clone(),
         }
     }
 }

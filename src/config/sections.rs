@@ -1,6 +1,6 @@
 //! Every setting and its default. `config/default.toml` says what each is for; a test keeps the two equal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -134,6 +134,9 @@ pub struct Calendar {
 pub struct Profile {
     pub top_max: u64,
     pub fields_max: u64,
+    #[serde(with = "humantime_serde")]
+    pub ttl: Duration,
+    pub keep: BTreeSet<String>,
 }
 
 /// The change log that subscribers read.
@@ -266,7 +269,7 @@ impl Default for Calendar {
 
 impl Default for Profile {
     fn default() -> Self {
-        Self { top_max: 50, fields_max: 128 }
+        Self { top_max: 50, fields_max: 128, ttl: Duration::ZERO, keep: BTreeSet::new() }
     }
 }
 

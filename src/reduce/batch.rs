@@ -170,7 +170,7 @@ impl<'a> Reduction<'a> {
                 .users
                 .iter()
                 .zip(&loaded.users)
-                .map(|(plan, loaded)| Working::new(rules, plan, loaded))
+                .map(|user| Working::new(rules, user, loaded.milliseconds))
                 .collect(),
             events: plan.events.iter().map(String::as_str).zip(loaded.events.iter().copied()).collect(),
             events_new: Vec::new(),

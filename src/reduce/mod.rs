@@ -15,6 +15,7 @@ mod step;
 mod user;
 mod versions;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::civil::Date;
@@ -52,6 +53,10 @@ pub struct Rules {
     pub top_max: u64,
     /// Own fields that a profile may have.
     pub profile_fields_max: u64,
+    /// How long own fields of a profile outlive its last change; none for ever.
+    pub profile_ttl: Option<Duration>,
+    /// Own fields that have no such end.
+    pub profile_keep: BTreeSet<String>,
 }
 
 impl Default for Rules {
@@ -65,6 +70,8 @@ impl Default for Rules {
             tombstone_retention: 30 * DAY,
             log_length_max: 10_000,
             dead_letters_max: 100_000,
+            profile_ttl: None,
+            profile_keep: BTreeSet::new(),
             top_max: 50,
             profile_fields_max: 128,
         }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use super::{Decoded, Jobs, ShardState};
+use super::{Decoded, Jobs, Rules, ShardState};
 use crate::birthday::Birthday;
 use crate::calendar::{Calendar, Window};
 use crate::change::{Action, Change, Mirror, UserId, ZONE_FIELD, shard_producer};
@@ -40,6 +40,8 @@ pub struct UserPlan {
     pub versions: Vec<String>,
     /// The fields of `profile` that heyday knows, and [`UserPlan::fields`].
     pub profile: bool,
+    /// All of `profile` instead: what has expired in it may have to go.
+    pub whole: bool,
     /// Own fields of `profile` that change, and how many it has.
     pub fields: Vec<String>,
     /// Field `birthday` of `profile`.
@@ -108,7 +110,8 @@ pub struct UserLoaded {
 
 impl Plan {
     /// `jobs` are those under way before the batch, and `milliseconds` about the time by the server's clock.
-    pub fn of(batch: &[Decoded], state: &ShardState, jobs: &Jobs, (calendar, milliseconds): (&Calendar, u64)) -> Plan {
+    pub fn of(batch: &[Decoded], state: &ShardState, jobs: &Jobs, (rules, milliseconds): (&Rules, u64)) -> Plan {
+        let calendar = &rules.calendar;
         let window = state.window(calendar, milliseconds);
         let near = |birthday: Birthday| calendar.days(birthday, window).next().is_some();
         let mut plan = Plan { window: Some(window), ..Plan::default() };
@@ -128,6 +131,7 @@ impl Plan {
                 });
                 plan.users[at].add(&change.action, change.version.is_some());
                 plan.users[at].zone |= change.action.date().is_some_and(near);
+                plan.users[at].whole |= rules.profile_ttl.is_some() && extends(&change.action);
             }
             plan.outbox |= crosses(&change.action);
             plan.letters |= change.action == Action::Forget;
@@ -165,6 +169,11 @@ fn crosses(action: &Action) -> bool {
     }
 }
 
+/// Whether the profile lives on from here where it has a time to live.
+fn extends(action: &Action) -> bool {
+    matches!(action, Action::Profile { .. } | Action::Birthday { .. })
+}
+
 #[derive(Default)]
 struct Index {
     users: HashMap<UserId, usize>,
@@ -186,6 +195,7 @@ impl UserPlan {
             friends: Vec::new(),
             versions: Vec::new(),
             profile: false,
+            whole: false,
             fields: Vec::new(),
             birthday: false,
             zone: false,

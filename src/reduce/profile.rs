@@ -1,14 +1,20 @@
 //! One user's profile while a batch is reduced: what is stored, in the words of this build, and what becomes of it.
 
+use std::time::Duration;
+
 use super::user::Moment;
-use super::{Op, Outcome, UserLoaded};
+use super::{Op, Outcome, Rules, UserLoaded, UserPlan};
 use crate::change::{Problem, Rejection};
 use crate::key::Key;
-use crate::profile::{LAST_ACTIVITY_FIELD, MIGRATED, PROFILE_SCHEMA, SCHEMA_FIELD, is_own, migrate, schema_of};
+use crate::profile::{
+    EXPIRES_FIELD, LAST_ACTIVITY_FIELD, MIGRATED, PROFILE_SCHEMA, SCHEMA_FIELD, expired, is_own, migrate, schema_of,
+};
 
 const VERSION_FIELD: &str = "version";
 
 pub(super) struct Profile<'a> {
+    /// How long own fields outlive a change.
+    ttl: Option<Duration>,
     loaded: &'a UserLoaded,
     /// What becomes of fields, a migration's first; none: it goes.
     fields: Vec<(String, Option<String>)>,
@@ -23,9 +29,11 @@ pub(super) struct Profile<'a> {
 }
 
 impl<'a> Profile<'a> {
-    pub fn new(loaded: &'a UserLoaded) -> Profile<'a> {
+    /// `now` is the server's time.
+    pub fn new(rules: &'a Rules, (plan, loaded): (&'a UserPlan, &'a UserLoaded), now: u64) -> Profile<'a> {
         let kept = loaded.profile.keys().filter(|name| !is_own(name)).count() as u64;
         let mut profile = Profile {
+            ttl: rules.profile_ttl,
             loaded,
             fields: Vec::new(),
             changes: 0,
@@ -42,6 +50,10 @@ impl<'a> Profile<'a> {
                     profile.put(name, migrated.remove(name));
                 }
             }
+        }
+        if plan.whole {
+            // The profile lives on with what is said of it now, and not with what has expired.
+            expired(&loaded.profile, &rules.profile_keep, now).for_each(|name| profile.put(name, None));
         }
         profile
     }
@@ -137,8 +149,8 @@ impl<'a> Profile<'a> {
         Outcome::Applied
     }
 
-    /// Appends the commands; whether there are any.
-    pub fn write(&self, key: Key, ops: &mut Vec<Op>) -> bool {
+    /// Appends the commands; whether there are any. `now` is the server's time.
+    pub fn write(&self, key: Key, now: u64, ops: &mut Vec<Op>) -> bool {
         let (mut set, mut deleted) = (Vec::new(), Vec::new());
         if self.is_written() {
             self.write_head(&mut set);
@@ -147,6 +159,13 @@ impl<'a> Profile<'a> {
                     Some(value) => set.push((name.clone(), value.clone())),
                     None => deleted.push(name.clone()),
                 }
+            }
+        }
+        if self.changes > 0 && self.schema() <= PROFILE_SCHEMA {
+            match self.ttl.map(|ttl| now.saturating_add(ttl.as_millis() as u64)) {
+                Some(end) => set.push((EXPIRES_FIELD.to_owned(), end.to_string())),
+                None if self.get(EXPIRES_FIELD).is_some() => deleted.push(EXPIRES_FIELD.to_owned()),
+                None => {}
             }
         }
         set.extend(self.last_activity.map(|at| (LAST_ACTIVITY_FIELD.to_owned(), at.to_string())));

@@ -17,7 +17,11 @@ use super::{Commit, Loaded, Op, ShardState};
 use crate::calendar::{Calendar, Window};
 use crate::change::UserId;
 use crate::key::Key;
+use crate::profile::{EXPIRES_FIELD, Fields, expired, expires_at};
+use crate::signal::Views;
 
+/// The fields that say nothing of a user by themselves.
+const HEAD: [&str; 4] = ["schema", "version", "updated_at", EXPIRES_FIELD];
 /// Days that one commit closes at most.
 const CLOSED_MAX: i64 = 1000;
 /// The fields of `state` about the roll.
@@ -57,6 +61,10 @@ pub struct RolledUser {
     pub zone: Option<String>,
     /// Friends and their dates, all or a part.
     pub friends: Vec<(String, String)>,
+    /// All of the profile, where its own fields have expired.
+    pub expired: Option<Fields>,
+    /// How many friends there are, where the profile has expired.
+    pub friends_count: u64,
 }
 
 /// What the calendar of a shard needs next.
@@ -128,8 +136,11 @@ impl RollStep<'_> {
             let change = near.map(|(friend, date)| DateChange { friend, before: None, after: Some(lenient(date)) });
             days.note(&rolled.user, rolled.zone.as_deref(), &change.collect::<Vec<_>>());
         }
-        let mut ops = Vec::new();
-        days.write(place.keys, &mut ops);
+        let mut effects = StepEffects::default();
+        days.write(place.keys, &mut effects.ops);
+        let expired = self.survey.users.iter().filter_map(|user| Some((user, user.expired.as_ref()?)));
+        expired.for_each(|(user, profile)| expire(place, user, profile, loaded.milliseconds, &mut effects));
+        let ops = &mut effects.ops;
         let mut after = state.next(open);
         let (mut set, mut deleted) = (Vec::new(), Vec::new());
         match &self.survey.next {
@@ -147,8 +158,31 @@ impl RollStep<'_> {
             ops.push(Op::HashDelete { key: place.keys.state.clone(), fields: deleted });
         }
         ops.push(Op::HashSet { key: place.keys.state.clone(), fields: set });
-        Commit::of_step(place, (state, after), loaded.milliseconds, StepEffects { ops, ..StepEffects::default() })
+        Commit::of_step(place, (state, after), loaded.milliseconds, effects)
     }
+}
+
+/// What has expired of a profile goes, and all of it where nothing else is left.
+fn expire(place: Place<'_>, rolled: &RolledUser, profile: &Fields, now: u64, effects: &mut StepEffects) {
+    let (keys, keep, user) = (place.keys, &place.rules.profile_keep, &rolled.user);
+    let mut gone: Vec<String> = expired(profile, keep, now).map(str::to_owned).collect();
+    if expires_at(profile).is_none_or(|at| at > now) {
+        return;
+    }
+    let (key, ops) = (keys.profile(user), &mut effects.ops);
+    effects.users.push((user.clone(), Views::PROFILE));
+    let stays = |name: &String| !HEAD.contains(&name.as_str()) && !gone.contains(name);
+    if !profile.keys().any(stays) {
+        ops.push(Op::Delete { keys: vec![key] });
+        if rolled.friends_count == 0 {
+            ops.push(Op::SortedRemove { key: keys.users.clone(), members: vec![user.to_string()] });
+        }
+        return;
+    }
+    gone.push(EXPIRES_FIELD.to_owned());
+    ops.push(Op::HashDelete { key: key.clone(), fields: gone });
+    let version: u64 = profile.get("version").and_then(|text| text.parse().ok()).unwrap_or(0);
+    ops.push(Op::HashSet { key, fields: vec![("version".to_owned(), version.saturating_add(1).to_string())] });
 }
 
 impl Roll {

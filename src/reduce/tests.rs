@@ -85,8 +85,11 @@ impl Story {
         let user = |user: &UserPlan| UserLoaded {
             friends: user.friends.iter().map(|friend| self.get("birthdays", friend.as_str())).collect(),
             versions: user.versions.iter().map(|field| self.get("versions", field)).collect(),
-            profile: user.profile_fields().filter_map(|n| Some((n.to_owned(), self.get("profile", n)?))).collect(),
-            profile_length: if user.fields.is_empty() { 0 } else { self.part("profile").count() as u64 },
+            profile: match user.whole {
+                true => self.part("profile").collect(),
+                false => user.profile_fields().filter_map(|n| Some((n.to_owned(), self.get("profile", n)?))).collect(),
+            },
+            profile_length: if user.fields.is_empty() && !user.whole { 0 } else { self.part("profile").count() as u64 },
             birthday: self.get("profile", "birthday").filter(|_| user.birthday),
             zone: self.get("profile", "tz").filter(|_| user.zone),
             everyone: self.part("birthdays").filter(|_| user.everyone).collect(),
@@ -113,7 +116,7 @@ impl Story {
 
     fn commit(&self, entries: &[&str]) -> Commit {
         let batch = self.batch(entries);
-        let plan = Plan::of(&batch, &self.state, &self.jobs, (&self.rules.calendar, NOW));
+        let plan = Plan::of(&batch, &self.state, &self.jobs, (&self.rules, NOW));
         let loaded = self.load(&plan);
         reduce(&self.rules, &self.keys, &self.state, &batch, (&plan, &loaded))
     }
@@ -373,7 +376,7 @@ fn a_trimmed_entry_is_buried_by_its_id() {
     let trimmed = Decoded::new(Entry { id: EntryId::new(NOW, 1), fields: None, deliveries: 2 }, &Limits::default());
     let story = story();
     let batch = [trimmed];
-    let plan = Plan::of(&batch, &story.state, &story.jobs, (&story.rules.calendar, NOW));
+    let plan = Plan::of(&batch, &story.state, &story.jobs, (&story.rules, NOW));
     let commit = reduce(&story.rules, &story.keys, &story.state, &batch, (&plan, &story.load(&plan)));
     let expected = format!(
         "XADD dlq:{{t}} reason=entry: trimmed from the stream before it was applied kind=trimmed entry={NOW}-1"

@@ -80,7 +80,7 @@ pub(super) struct Written<'a> {
 }
 
 impl<'a> Working<'a> {
-    pub fn new(rules: &'a Rules, plan: &'a UserPlan, loaded: &'a UserLoaded) -> Working<'a> {
+    pub fn new(rules: &'a Rules, (plan, loaded): (&'a UserPlan, &'a UserLoaded), now: u64) -> Working<'a> {
         let friend = |before: &'a Option<String>| Friend {
             before: before.as_deref(),
             now: before.as_deref().map(lenient),
@@ -92,7 +92,7 @@ impl<'a> Working<'a> {
             loaded,
             friends: loaded.friends.iter().map(friend).collect(),
             versions: Versions::new(plan, loaded),
-            profile: Profile::new(loaded),
+            profile: Profile::new(rules, (plan, loaded), now),
             activity: Activity::new(plan, loaded),
             announces: false,
             forgotten: None,
@@ -269,7 +269,7 @@ impl<'a> Working<'a> {
         let mut written = Written::default();
         self.write_birthdays(keys, ops, &mut written);
         self.move_days(&mut written);
-        self.write_profile(keys, ops, &mut written);
+        self.write_profile(keys, at.now, ops, &mut written);
         let emptied = self.extent_after() == Some(0);
         if !written.views.is_empty() {
             let known = self.profile.was_known() || self.friends.iter().any(|friend| friend.before.is_some());
@@ -368,8 +368,8 @@ impl<'a> Working<'a> {
         self.profile.change(ZONE_FIELD).unwrap_or(self.loaded.zone.as_deref())
     }
 
-    fn write_profile(&self, keys: &ShardKeys, ops: &mut Vec<Op>, written: &mut Written<'a>) {
-        if self.profile.write(keys.profile(&self.plan.user), ops) {
+    fn write_profile(&self, keys: &ShardKeys, now: u64, ops: &mut Vec<Op>, written: &mut Written<'a>) {
+        if self.profile.write(keys.profile(&self.plan.user), now, ops) {
             written.views = written.views.with(Views::PROFILE);
         }
         if self.activity.write(keys, ops) || self.profile.is_newly_active() {

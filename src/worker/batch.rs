@@ -31,8 +31,8 @@ pub(super) async fn settle<S: Store>(
 ) -> Result<Settled, Interrupt> {
     let mut batch = Batch::new(owner, entries, unreadable);
     loop {
-        let (calendar, now) = (&owner.context.rules.calendar, session.rolling.milliseconds());
-        let plan = Plan::of(&batch.decoded, &session.state, session.beyond.jobs(), (calendar, now));
+        let (rules, now) = (&owner.context.rules, session.rolling.milliseconds());
+        let plan = Plan::of(&batch.decoded, &session.state, session.beyond.jobs(), (rules, now));
         let loaded = match session.link.load(&plan).await {
             Ok(loaded) => loaded,
             Err(error) => {

@@ -215,7 +215,7 @@ impl<G: Ground> Side<G> {
         let limits = &self.rules.limits;
         let batch: Vec<Decoded> = player.batch.iter().map(|entry| Decoded::new(entry.clone(), limits)).collect();
         let now = batch.last().map_or(0, |decoded| decoded.entry.id.milliseconds);
-        let plan = Plan::of(&batch, &player.state, &Jobs::default(), (&self.rules.calendar, now));
+        let plan = Plan::of(&batch, &player.state, &Jobs::default(), (&self.rules, now));
         let loaded = player.link.load(&plan).await;
         answer(loaded.map(|loaded| {
             player.prepared = Some(reduce(&self.rules, &self.keys, &player.state, &batch, (&plan, &loaded)));

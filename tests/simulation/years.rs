@@ -212,10 +212,10 @@ async fn every_birthday_is_due_once_a_year_at_nine_where_the_user_lives() {
             years.hours.tick().await;
         }
     }
-    for at in 0..ZONES.len() {
+    for (at, zone) in ZONES.iter().enumerate() {
         for (friend, birthday) in DATES.iter().enumerate() {
             let times = due.get(&(format!("steady{at}:f{friend}"), 2028)).copied().unwrap_or(0);
-            assert_eq!(times, u32::from(!birthday.is_empty()), "{birthday} for somebody in {}", ZONES[at]);
+            assert_eq!(times, u32::from(!birthday.is_empty()), "{birthday} for somebody in {zone}");
         }
     }
     assert!(due.values().all(|times| *times == 1), "{due:?}");
@@ -280,4 +280,49 @@ async fn a_horizon_that_grows_or_shrinks_is_followed() {
         years.settle().await;
         years.check();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_profile_with_a_time_to_live_ends_within_a_day_of_it_and_is_told() {
+    let mut years = Years::new(Calendar::default());
+    years.rules = Arc::new(Rules {
+        profile_ttl: Some(Duration::from_millis(10 * DAY)),
+        profile_keep: ["role".to_owned()].into(),
+        ..Rules::default()
+    });
+    years.work();
+    years.append("type=profile user=kept profile.city=Ulm profile.role=admin profile.tz=Europe/Berlin");
+    years.append("type=profile user=gone profile.city=Ulm");
+    years.append("type=profile user=again profile.city=Ulm");
+    years.settle().await;
+    let profile = |years: &Years, user: &str| -> Vec<String> {
+        let contents = years.model.contents();
+        let found = contents.iter().find(|(name, _)| name.ends_with(&format!("{user}:profile")));
+        match found {
+            Some((_, Content::Hash(fields))) => fields.keys().cloned().collect(),
+            _ => Vec::new(),
+        }
+    };
+    assert!(profile(&years, "kept").contains(&"city".to_owned()));
+    for day in 1..=12 {
+        for _ in 0..24 {
+            years.hours.tick().await;
+        }
+        if day == 5 {
+            years.append("type=profile user=again profile.lang=de");
+        }
+        years.settle().await;
+    }
+    assert_eq!(profile(&years, "kept"), ["role", "schema", "tz", "updated_at", "version"]);
+    assert_eq!(profile(&years, "gone"), [""; 0]);
+    assert!(profile(&years, "again").contains(&"city".to_owned()), "a change lets it live on");
+    let listed = years.model.contents().into_iter().find(|(name, _)| name.starts_with("users:"));
+    assert!(!format!("{listed:?}").contains("gone"), "{listed:?}");
+    let told: Vec<String> = (years.model.layout().shards())
+        .flat_map(|shard| years.model.log(shard))
+        .filter(|signal| signal.at_milliseconds > BEGIN + 9 * DAY)
+        .flat_map(|signal| signal.users)
+        .map(|(user, _)| user.to_string())
+        .collect();
+    assert!(told.contains(&"kept".to_owned()) && told.contains(&"gone".to_owned()), "{told:?}");
 }

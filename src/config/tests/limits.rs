@@ -46,6 +46,7 @@ fn each_setting_that_has_bounds_is_refused_outside_of_them() {
         ("calendar.day_grace", "'23h'"),
         ("profile.top_max", "0"),
         ("profile.fields_max", "0"),
+        ("profile.ttl", "'11years'"),
         ("log.length_max", "1"),
         ("subscriber.poll_interval", "'2h'"),
         ("subscriber.poll_interval_degraded", "'0s'"),
@@ -79,6 +80,7 @@ fn each_setting_that_has_bounds_is_refused_outside_of_them() {
         "calendar.time_zone",
         "calendar.leap_day",
         "calendar.notify_at",
+        "profile.keep",
         "logging.format",
     ];
     for row in scene().load().effective() {

@@ -101,10 +101,12 @@ fn load_user(pipeline: &mut Pipeline, keys: &ShardKeys, plan: &UserPlan) {
     if !plan.versions.is_empty() {
         pipeline.command("HMGET").arg_parts(&keys.versions_parts(user)).args(&plan.versions);
     }
-    if plan.profile {
+    if plan.whole {
+        pipeline.command("HGETALL").arg_parts(&keys.profile_parts(user));
+    } else if plan.profile {
         pipeline.command("HMGET").arg_parts(&keys.profile_parts(user)).args(plan.profile_fields());
     }
-    if !plan.fields.is_empty() {
+    if !plan.fields.is_empty() && !plan.whole {
         pipeline.command("HLEN").arg_parts(&keys.profile_parts(user));
     }
     if plan.birthday {

@@ -85,12 +85,16 @@ impl Answers {
         if !plan.versions.is_empty() {
             loaded.versions = self.take(|| format!("HMGET {}", keys.versions(user)), texts)?;
         }
-        if plan.profile {
+        if plan.whole {
+            loaded.profile =
+                self.take(|| format!("HGETALL {}", keys.profile(user)), |reply| pairs(&reply))?.into_iter().collect();
+            loaded.profile_length = loaded.profile.len() as u64;
+        } else if plan.profile {
             let values = self.take(|| format!("HMGET {}", keys.profile(user)), texts)?;
             let names = plan.profile_fields().map(str::to_owned);
             loaded.profile = names.zip(values).filter_map(|(name, value)| Some((name, value?))).collect();
         }
-        if !plan.fields.is_empty() {
+        if !plan.fields.is_empty() && !plan.whole {
             loaded.profile_length = self.take(|| format!("HLEN {}", keys.profile(user)), |reply| reply.as_u64())?;
         }
         if plan.birthday {

@@ -1,9 +1,11 @@
 //! What a roll looks at: users in the order of their names, each with the zone and the friends.
 
 use super::link::RedisLink;
+use super::load::time as milliseconds;
 use super::survey::{EDGE, text};
 use crate::change::{UserId, ZONE_FIELD};
 use crate::error::{Disposition, ServerCode};
+use crate::profile::{EXPIRES_FIELD, Fields, SCHEMA_FIELD, may_expire};
 use crate::redis::{Error, Reply};
 use crate::reduce::{Roll, RolledUser, Surveyed};
 use crate::store;
@@ -29,9 +31,7 @@ impl RedisLink {
         }
         let last = users[..chosen].last().cloned();
         let next = last.filter(|_| more || chosen < users.len()).map(|last| roll.came(last, None));
-        // Whoever has no friends stands on no day.
-        let some = users.into_iter().zip(friends).take(chosen).filter(|(_, friends)| *friends > 0);
-        let users: Vec<UserId> = some.map(|(user, _)| user).collect();
+        let users = users.into_iter().zip(friends).take(chosen).collect();
         Ok(Surveyed { users: self.read_days(users).await?, next })
     }
 
@@ -65,17 +65,47 @@ impl RedisLink {
         counts.map_err(|error| self.failed("roll", &error))
     }
 
-    async fn read_days(&mut self, users: Vec<UserId>) -> Result<Vec<RolledUser>, store::Error> {
-        for user in &users {
-            self.pipeline.command("HGET").arg_parts(&self.keys.profile_parts(user)).arg(ZONE_FIELD);
+    /// With all friends; users of whom the days need nothing are left out.
+    async fn read_days(&mut self, users: Vec<(UserId, u64)>) -> Result<Vec<RolledUser>, store::Error> {
+        let profiles = self.read_heads(users.iter().map(|(user, _)| user)).await?;
+        for (user, _) in users.iter().filter(|(_, friends)| *friends > 0) {
             self.pipeline.command("HGETALL").arg_parts(&self.keys.birthdays_parts(user));
         }
-        let replies = if users.is_empty() { Vec::new() } else { self.answers("roll").await? };
-        let rolled = users.into_iter().zip(replies.chunks_exact(2)).map(|(user, replies)| {
-            let friends = or_none(&replies[1], pairs)?;
-            Ok(RolledUser { user, zone: or_none(&replies[0], zone)?, friends })
+        let some = users.iter().any(|(_, friends)| *friends > 0);
+        let mut replies = if some { self.answers("roll").await? } else { Vec::new() }.into_iter();
+        let rolled = users.into_iter().zip(profiles).map(|((user, friends_count), head)| {
+            let friends = match friends_count {
+                0 => Vec::new(),
+                _ => or_none(&replies.next().unwrap_or(Reply::Null), pairs)?,
+            };
+            Ok(RolledUser { user, zone: head.zone, friends, expired: head.expired, friends_count })
         });
-        rolled.collect::<Result<_, Error>>().map_err(|error| self.failed("roll", &error))
+        let rolled: Result<Vec<_>, Error> = rolled.collect();
+        let needed = |user: &RolledUser| user.friends_count > 0 || user.expired.is_some();
+        Ok(rolled.map_err(|error| self.failed("roll", &error))?.into_iter().filter(needed).collect())
+    }
+
+    /// Zones, and the whole of profiles that have expired.
+    async fn read_heads(&mut self, users: impl Iterator<Item = &UserId>) -> Result<Vec<Head>, store::Error> {
+        let users: Vec<&UserId> = users.collect();
+        self.pipeline.command("TIME");
+        for user in &users {
+            let mut command = self.pipeline.command("HMGET");
+            command.arg_parts(&self.keys.profile_parts(user)).args([ZONE_FIELD, EXPIRES_FIELD, SCHEMA_FIELD]);
+        }
+        let replies = self.answers("roll").await?;
+        let heads = heads(&replies);
+        let mut heads = heads.map_err(|error| self.failed("roll", &error))?;
+        let over: Vec<usize> = (0..heads.len()).filter(|at| heads[*at].expired.is_some()).collect();
+        for at in &over {
+            self.pipeline.command("HGETALL").arg_parts(&self.keys.profile_parts(users[*at]));
+        }
+        let whole = if over.is_empty() { Vec::new() } else { self.answers("roll").await? };
+        for (at, reply) in over.into_iter().zip(&whole) {
+            let fields = or_none(reply, pairs).map_err(|error| self.failed("roll", &error))?;
+            heads[at].expired = Some(fields.into_iter().collect());
+        }
+        Ok(heads)
     }
 
     /// A part of the friends of somebody who has many.
@@ -86,13 +116,12 @@ impl RedisLink {
         cursor: &str,
         count: usize,
     ) -> Result<Surveyed, store::Error> {
-        self.pipeline.command("HGET").arg_parts(&self.keys.profile_parts(user)).arg(ZONE_FIELD);
-        let reply = self.answers("roll").await?.pop().unwrap_or(Reply::Null);
-        let zone = or_none(&reply, zone).map_err(|error| self.failed("roll", &error))?;
+        let Head { zone, expired } = self.read_heads([user].into_iter()).await?.pop().unwrap_or_default();
         match self.scan_from(&self.keys.birthdays(user), cursor, count).await {
             Ok((friends, cursor)) => {
                 let friends = friends.into_iter().collect();
-                let users = vec![RolledUser { user: user.clone(), zone, friends }];
+                let users =
+                    vec![RolledUser { user: user.clone(), zone, friends_count: count as u64, friends, expired }];
                 Ok(Surveyed { users, next: Some(roll.came(user.clone(), cursor)) })
             }
             // Of another type since it was counted.
@@ -116,8 +145,30 @@ fn or_none<T: Default>(reply: &Reply, read: impl Fn(&Reply) -> Result<T, Error>)
     }
 }
 
-fn zone(reply: &Reply) -> Result<Option<String>, Error> {
-    Ok(reply.as_bytes_or_null()?.map(|zone| String::from_utf8_lossy(zone).into_owned()))
+/// What a roll needs of a profile.
+#[derive(Default)]
+struct Head {
+    zone: Option<String>,
+    expired: Option<Fields>,
+}
+
+/// The time, then some fields of each profile. Those that have expired are told by an empty one.
+fn heads(replies: &[Reply]) -> Result<Vec<Head>, Error> {
+    let (time, profiles) = replies.split_first().ok_or_else(|| Error::protocol("the time", "nothing"))?;
+    let now = milliseconds(time)?;
+    profiles.iter().map(|fields| or_none(fields, |fields| head(fields, now))).collect()
+}
+
+fn head(fields: &Reply, now: u64) -> Result<Head, Error> {
+    let [zone, end, schema] = fields.as_array()? else {
+        return Err(Error::protocol("three fields", "another number"));
+    };
+    let text = |reply: &Reply| -> Result<Option<String>, Error> {
+        Ok(reply.as_bytes_or_null()?.map(|text| String::from_utf8_lossy(text).into_owned()))
+    };
+    let known = may_expire(text(schema)?.as_deref());
+    let over = text(end)?.filter(|_| known).and_then(|end| end.parse::<u64>().ok()).is_some_and(|end| end <= now);
+    Ok(Head { zone: text(zone)?, expired: over.then(Fields::default) })
 }
 
 fn pairs(reply: &Reply) -> Result<Vec<(String, String)>, Error> {

@@ -175,7 +175,7 @@ fn too_many_categories_become_fewer_once_the_bound_is_lowered() {
 fn nothing_of_a_user_s_activity_is_loaded_beyond_what_it_names() {
     let story = story();
     let plan = |entries: &[&str]| {
-        Plan::of(&story.batch(entries), &story.state, &story.jobs, (&story.rules.calendar, NOW)).users[0].clone()
+        Plan::of(&story.batch(entries), &story.state, &story.jobs, (&story.rules, NOW)).users[0].clone()
     };
     let user = plan(&["type=activity user=42"]);
     assert_eq!((user.activity, user.lightest(), user.extent, user.fields.len()), (true, 0, false, 0));

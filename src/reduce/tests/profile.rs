@@ -192,8 +192,122 @@ fn what_has_nothing_to_do_with_profiles_loads_nothing_of_them() {
         "type=remove user=42 friend=3",
         "type=update user=42 friend=4 birthday=",
     ]);
-    let plan = Plan::of(&batch, &story.state, &story.jobs, (&story.rules.calendar, NOW));
+    let plan = Plan::of(&batch, &story.state, &story.jobs, (&story.rules, NOW));
     let user = &plan.users[0];
     assert_eq!((user.profile, user.profile_fields().count(), user.activity, user.lightest()), (false, 0, false, 0));
     assert_eq!(story.commit(&["type=add user=42 friend=77"]).signal.users[0].1, Views::BIRTHDAYS);
+}
+
+const DAY: u64 = 24 * 3_600_000;
+
+/// Own fields end a day after the last change, all but the role.
+fn mortal() -> Story {
+    let mut mortal = story().with("profile", "schema", "2").with("profile", "version", "3");
+    mortal.rules.profile_ttl = Some(Duration::from_millis(DAY));
+    mortal.rules.profile_keep = ["role".to_owned()].into();
+    mortal
+}
+
+#[test]
+fn a_change_lets_a_profile_live_on() {
+    let end = NOW + DAY;
+    mortal().with("profile", "expires_at", "1795978800001").with("profile", "city", "Ulm").check(
+        &["type=profile user=42 profile.lang=de"],
+        &[Applied],
+        &[&format!("HSET user:{{t}}:42:profile schema=2 version=4 updated_at={NOW} lang=de expires_at={end}")],
+    );
+    let mut forever = mortal().with("profile", "expires_at", "1795978800001");
+    forever.rules.profile_ttl = None;
+    forever.check(
+        &["type=profile user=42 profile.lang=de"],
+        &[Applied],
+        &[
+            "HDEL user:{t}:42:profile expires_at",
+            &format!("HSET user:{{t}}:42:profile schema=2 version=4 updated_at={NOW} lang=de"),
+        ],
+    );
+}
+
+#[test]
+fn what_has_expired_does_not_live_on_with_the_next_change() {
+    let mut over = mortal().with("profile", "expires_at", "1795978800000").with("profile", "city", "Ulm");
+    over = over.with("profile", "role", "admin").with("profile", "tz", "UTC").with("profile", "birthday", "--02-29");
+    let end = NOW + DAY;
+    over.check(
+        &["type=profile user=42 profile.lang=de"],
+        &[Applied],
+        &[
+            "HDEL user:{t}:42:profile city",
+            &format!("HSET user:{{t}}:42:profile schema=2 version=4 updated_at={NOW} lang=de expires_at={end}"),
+        ],
+    );
+    // An activity is no change of the profile's own fields.
+    let active = over.commit(&["type=activity user=42"]);
+    let lines: Vec<String> = active.ops.iter().map(text).collect();
+    assert!(lines.iter().all(|line| !line.contains("city") && !line.contains("expires_at")), "{lines:?}");
+}
+
+#[test]
+fn a_newer_builds_profile_has_no_end_of_this_ones_making() {
+    let newer = mortal().with("profile", "expires_at", "later").with("profile", "city", "Ulm");
+    let newer = Story {
+        stored: newer.stored.into_iter().map(|row| if row.1 == "schema" { (row.0, row.1, "9") } else { row }).collect(),
+        ..newer
+    };
+    newer.check(
+        &["type=profile user=42 profile.lang=de"],
+        &[Applied],
+        &[&format!("HSET user:{{t}}:42:profile version=4 updated_at={NOW} lang=de")],
+    );
+}
+
+#[test]
+fn a_roll_takes_away_what_has_expired() {
+    let story = mortal();
+    let layout = Layout::new(4).unwrap();
+    let place = Place { rules: &story.rules, layout: &layout, keys: &story.keys };
+    let roll: Roll = "2026-12-08 2026-12-08".parse().unwrap();
+    let user = |name: &str, friends_count, fields: &str| RolledUser {
+        user: name.parse().unwrap(),
+        zone: None,
+        friends: Vec::new(),
+        expired: Some(
+            fields
+                .split(' ')
+                .map(|field| field.split_once('=').unwrap())
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
+        ),
+        friends_count,
+    };
+    let head = "schema=2 version=3 updated_at=1 expires_at=7";
+    let survey = Surveyed {
+        users: vec![
+            user("kept", 0, &format!("{head} city=Ulm lang=de role=admin")),
+            user("nothing", 0, &format!("{head} city=Ulm")),
+            user("friends", 2, &format!("{head} city=Ulm")),
+            user("born", 0, &format!("{head} birthday=--02-29")),
+            user("alive", 0, &format!("schema=2 version=3 updated_at=1 expires_at={} city=Ulm", NOW + 1)),
+        ],
+        next: None,
+    };
+    let step = RollStep { roll: &roll, asked: false, survey: &survey };
+    let commit = step.reduce(place, &story.state, &Loaded { milliseconds: NOW, ..Loaded::default() });
+    let lines: Vec<String> = commit.ops.iter().map(text).collect();
+    assert_eq!(
+        lines,
+        [
+            "HDEL user:{t}:kept:profile city lang expires_at",
+            "HSET user:{t}:kept:profile version=4",
+            "UNLINK user:{t}:nothing:profile",
+            "ZREM users:{t} nothing",
+            "UNLINK user:{t}:friends:profile",
+            "HDEL user:{t}:born:profile expires_at",
+            "HSET user:{t}:born:profile version=4",
+            "HDEL state:{t} roll",
+            &format!("HSET state:{{t}} rolled_at={NOW}"),
+        ]
+    );
+    let told: Vec<_> = commit.signal.users.iter().map(|(user, views)| (user.as_str(), *views)).collect();
+    assert_eq!(told, ["kept", "nothing", "friends", "born"].map(|user| (user, Views::PROFILE)));
 }

@@ -59,7 +59,7 @@ fn what_a_batch_does_before_and_after_a_change_of_zone_ends_in_the_new_one() {
 #[test]
 fn a_zone_is_read_only_where_somebody_may_stand_on_a_day() {
     let told = story();
-    let plan = |entry: &str| Plan::of(&told.batch(&[entry]), &told.state, &told.jobs, (&told.rules.calendar, NOW));
+    let plan = |entry: &str| Plan::of(&told.batch(&[entry]), &told.state, &told.jobs, (&told.rules, NOW));
     let zone = |entry: &str| plan(entry).users[0].zone;
     assert!(zone("type=add user=42 friend=7 birthday=--12-01"));
     assert!(zone("type=update user=42 friend=7 birthday=1990-11-28"));
@@ -79,7 +79,7 @@ fn a_zone_is_read_only_where_somebody_may_stand_on_a_day() {
 fn a_plan_made_for_other_days_does_not_suffice() {
     let told = story();
     let batch = told.batch(&["type=add user=42 friend=7 birthday=--12-20"]);
-    let plan = Plan::of(&batch, &told.state, &told.jobs, (&told.rules.calendar, NOW));
+    let plan = Plan::of(&batch, &told.state, &told.jobs, (&told.rules, NOW));
     let at = |milliseconds| Loaded { milliseconds, ..told.load(&plan) };
     assert!(plan.suffices(&told.state, &told.rules.calendar, &at(NOW)));
     assert!(!plan.suffices(&told.state, &told.rules.calendar, &at(NOW + 24 * 3_600_000)), "a day was opened meanwhile");

@@ -46,7 +46,7 @@ impl Owner {
         let rules = Rules::default();
         let keys = Keys::new("").unwrap().shard(&Layout::new(1).unwrap(), SHARD);
         let batch: Vec<_> = entries.into_iter().map(|entry| Decoded::new(entry, &rules.limits)).collect();
-        let plan = Plan::of(&batch, &self.state, &Jobs::default(), (&rules.calendar, NOW));
+        let plan = Plan::of(&batch, &self.state, &Jobs::default(), (&rules, NOW));
         let loaded = self.link.load(&plan).await.unwrap();
         (reduce(&rules, &keys, &self.state, &batch, (&plan, &loaded)), loaded)
     }

@@ -106,7 +106,7 @@ impl Ground {
             &batch,
             state,
             &Jobs::default(),
-            (&rules.calendar, batch.last().map_or(0, |decoded| decoded.entry.id.milliseconds)),
+            (&rules, batch.last().map_or(0, |decoded| decoded.entry.id.milliseconds)),
         );
         let loaded = link.load(&plan).await.expect("load");
         let commit = reduce(&rules, &self.keys, state, &batch, (&plan, &loaded));

@@ -10,6 +10,7 @@ use super::ShardServer;
 use crate::calendar::Calendar;
 use crate::change::{Fields, UserId, ZONE_FIELD};
 use crate::position::EntryId;
+use crate::profile::expires_at;
 use crate::reduce::{Job, Progress, ROLL_ASKED_FIELD, ROLL_FIELD, Roll, RolledUser, Survey, Surveyed, parse_job};
 use crate::store::{CalendarNews, Error, Relay, Unfinished};
 
@@ -50,14 +51,23 @@ impl ShardServer {
             let cursor = cursor.and_then(|cursor| cursor.split_once(':')).filter(|(earlier, _)| **earlier == epoch);
             let profile = self.keyspace.get::<Hash>(&self.keys.profile(&user)).ok().flatten();
             let zone = profile.and_then(|profile| profile.get(ZONE_FIELD).cloned());
+            let over = |profile: &&Hash| expires_at(profile).is_some_and(|end| end <= self.keyspace.now);
+            let expired = profile.filter(over).cloned();
             let key = self.keys.birthdays(&user);
             let page = self.page(&key, cursor.map(|(_, last)| last), left);
             let (friends, more) = page.unwrap_or_default();
             left = left.saturating_sub(friends.len().max(1));
             surveyed.next = Some(roll.came(user.clone(), more.map(|last| format!("{epoch}:{last}"))));
+            let friends_count = self.hash(&key).map_or(0, |friends| friends.len() as u64);
             // Whoever has no friends stands on no day.
-            if !friends.is_empty() {
-                surveyed.users.push(RolledUser { user, zone, friends: friends.into_iter().collect() });
+            if friends_count > 0 || expired.is_some() {
+                surveyed.users.push(RolledUser {
+                    user,
+                    zone,
+                    friends: friends.into_iter().collect(),
+                    expired,
+                    friends_count,
+                });
             }
             if surveyed.next.as_ref().is_some_and(|next| next.cursor.is_some()) {
                 return Ok(surveyed);

@@ -45,7 +45,7 @@ impl ShardServer {
         let birthdays =
             asked(plan.extent || plan.everyone || !plan.friends.is_empty(), self.keys.birthdays(&plan.user))?;
         let versions = asked(plan.sample || !plan.versions.is_empty(), self.keys.versions(&plan.user))?;
-        let own = asked(plan.profile || plan.birthday || plan.zone, key.clone())?;
+        let own = asked(plan.profile || plan.whole || plan.birthday || plan.zone, key.clone())?;
         let days = asked(plan.activity, self.keys.activity(&plan.user))?;
         let top =
             if plan.categories.is_empty() { None } else { self.keyspace.get::<Sorted>(&self.keys.top(&plan.user))? };
@@ -55,8 +55,12 @@ impl ShardServer {
         Ok(UserLoaded {
             friends: plan.friends.iter().map(|friend| birthdays.get(friend.as_str()).cloned()).collect(),
             versions: plan.versions.iter().map(|field| versions.get(field).cloned()).collect(),
-            profile: plan.profile_fields().filter_map(profile).collect(),
-            profile_length: if plan.fields.is_empty() { 0 } else { own.len() as u64 },
+            profile: if plan.whole {
+                own.clone().into_owned()
+            } else {
+                plan.profile_fields().filter_map(profile).collect()
+            },
+            profile_length: if plan.fields.is_empty() && !plan.whole { 0 } else { own.len() as u64 },
             birthday,
             zone: own.get(ZONE_FIELD).filter(|_| plan.zone).cloned(),
             everyone: sample(&birthdays, if plan.everyone { birthdays.len() } else { 0 }),
