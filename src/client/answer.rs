@@ -22,6 +22,8 @@ pub(super) struct Answer<T> {
     pub commit: CommitId,
     /// The server's time when it was read, Unix milliseconds.
     pub now: u64,
+    /// The server's time from which on it says something else although nothing changes: another day, or an expiry.
+    pub until: u64,
 }
 
 pub(super) fn view(user: UserId, shard: Shard, stored: StoredView, options: &Options) -> Answer<View> {
@@ -35,7 +37,8 @@ pub(super) fn view(user: UserId, shard: Shard, stored: StoredView, options: &Opt
     let (today, age) = (today(&profile, now, &options.calendar), Duration::ZERO);
     let mut value = View { user, shard, state, freshness, today, age, profile, friends };
     value.turn_to(now, options);
-    Answer { value, commit, now }
+    let until = valid_until(&value.profile, now, &options.calendar);
+    Answer { value, commit, now, until }
 }
 
 pub(super) fn profile_view(
@@ -54,7 +57,8 @@ pub(super) fn profile_view(
     let (today, age) = (today(&profile, now, &options.calendar), Duration::ZERO);
     let mut value = ProfileView { user, shard, state, freshness, today, age, profile, activity, days, top };
     value.turn_to(now, options);
-    Answer { value, commit, now }
+    let until = valid_until(&value.profile, now, &options.calendar);
+    Answer { value, commit, now, until }
 }
 
 impl View {
@@ -85,6 +89,14 @@ impl ProfileView {
 /// The user's own date.
 pub(super) fn today(profile: &Profile, now: u64, calendar: &Calendar) -> Date {
     Calendar::today_in(&calendar.zone(profile.tz()), now)
+}
+
+fn valid_until(profile: &Profile, now: u64, calendar: &Calendar) -> u64 {
+    let zone = calendar.zone(profile.tz());
+    let tomorrow = Calendar::today_in(&zone, now).tomorrow();
+    let midnight = tomorrow.and_then(|date| zone.to_timestamp(date.at(0, 0, 0, 0)));
+    let midnight = midnight.map_or(u64::MAX, |moment| moment.as_millisecond().unsigned_abs());
+    profile.expires_at.filter(|at| *at > now).map_or(midnight, |at| at.min(midnight))
 }
 
 fn standing(cold: bool, standing: &Standing, options: &Options) -> (State, Duration) {
@@ -134,6 +146,11 @@ mod tests {
         let standing = standing(unapplied);
         let stored = StoredView { profile: pairs(profile), birthdays: pairs(birthdays), standing };
         view("42".parse().unwrap(), Shard(3), stored, &Options::default()).value
+    }
+
+    fn until(profile: &[(&str, &str)]) -> u64 {
+        let stored = StoredView { profile: pairs(profile), birthdays: Vec::new(), standing: standing(None) };
+        view("42".parse().unwrap(), Shard(3), stored, &Options::default()).until
     }
 
     fn read_profile(profile: &[(&str, &str)], activity: &[(&str, &str)], top: &[(&str, &str)]) -> ProfileView {
@@ -186,12 +203,20 @@ mod tests {
     #[test]
     fn a_profile_of_a_newer_schema_is_read_in_its_known_part() {
         let view = read(
-            &[("schema", "9"), ("version", "7"), ("updated_at", "123"), ("birthday", "--02-29"), ("city", "Kyiv")],
+            &[
+                ("schema", "9"),
+                ("version", "7"),
+                ("updated_at", "123"),
+                ("birthday", "--02-29"),
+                ("city", "Kyiv"),
+                ("expires_at", "5"),
+            ],
             &[],
             None,
         );
         let profile = view.profile;
         assert_eq!((profile.schema, profile.version, profile.updated_at), (9, 7, Some(123)));
+        assert_eq!(profile.expires_at, None, "what a newer schema means by it that build alone knows");
         assert_eq!(profile.birthday, Birthday::Day { month: 2, day: 29 });
         assert_eq!(profile.fields.into_iter().collect::<Vec<_>>(), pairs(&[("city", "Kyiv")]));
         let odd = read(&[("version", "many")], &[], None).profile;
@@ -230,6 +255,16 @@ mod tests {
         assert_eq!(profile.profile.text("a"), Some("b"));
         profile.turn_to(NOW + 1, &options);
         assert_eq!(profile.profile.text("a"), None);
+    }
+
+    #[test]
+    fn an_answer_holds_until_the_users_midnight_or_the_expiry() {
+        let hours = |hours: u64| NOW + hours * 3_600_000;
+        assert_eq!(until(&[]), hours(5));
+        assert_eq!(until(&[("schema", "2"), ("tz", "America/New_York")]), hours(10));
+        assert_eq!(until(&[("schema", "2"), ("expires_at", &hours(1).to_string())]), hours(1));
+        assert_eq!(until(&[("schema", "2"), ("expires_at", &hours(6).to_string())]), hours(5));
+        assert_eq!(until(&[("schema", "2"), ("expires_at", &NOW.to_string())]), hours(5), "expired already");
     }
 
     #[test]

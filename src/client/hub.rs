@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::{reader, subscriber, writer};
+use super::{near, reader, subscriber, writer};
 use crate::change::UserId;
 use crate::error::Disposition;
 use crate::key::{Keys, PrefixError, ShardKeys};
@@ -82,6 +82,20 @@ impl Hub {
     /// Where the options name a shard that the layout does not have.
     pub async fn subscribe(&self, options: subscriber::Options) -> Result<subscriber::Subscriber, subscriber::Error> {
         subscriber::Subscriber::start(self.clone(), options).await
+    }
+
+    /// Reads views and keeps them; see [`near::Near`].
+    ///
+    /// # Errors
+    ///
+    /// As with [`Hub::subscribe`].
+    pub async fn near(&self, options: near::Options) -> Result<near::Near, subscriber::Error> {
+        let reader = self.reader(options.reader.clone());
+        let reader = match options.loads.clone() {
+            Some(loads) => reader.loading(loads),
+            None => reader,
+        };
+        near::Near::start(self.clone(), reader, options).await
     }
 
     pub fn layout(&self) -> &Layout {

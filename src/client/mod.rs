@@ -21,6 +21,8 @@ pub mod day;
 mod hub;
 mod lane;
 mod listen;
+pub mod loader;
+pub mod near;
 mod poll;
 mod profile;
 pub mod reader;
@@ -35,6 +37,7 @@ use std::fmt;
 use crate::redis::{self, NodeAddress};
 
 pub use hub::{ConnectError, Hub, connect};
+pub use near::Near;
 pub use reader::Reader;
 pub use subscriber::Subscriber;
 pub use writer::Writer;

@@ -11,7 +11,6 @@ use super::reading::Reading;
 use super::session::{Cell, Session};
 use crate::error::{Disposition, ServerCode, ServerError};
 use crate::key::Key;
-use crate::position::CommitId;
 use crate::redis::log::{after, tips};
 use crate::redis::{self, NodeAddress, endpoint_address};
 
@@ -103,12 +102,15 @@ impl Round<'_> {
         }
         let logs: Vec<&Key> = cells.iter().map(|cell| &cell.keys.log).collect();
         let pipe = self.session.hub.pipes().get(self.node).await?;
+        let asked_at = Instant::now();
         let mut behind = Vec::new();
         for ((cell, position), answer) in cells.into_iter().zip(positions).zip(tips(&pipe, &logs, self.asking).await?) {
             match (answer, position) {
                 (Ok(tip), Some(position)) if tip > position => behind.push((cell, position, tip)),
-                (Ok(tip), Some(after)) => self.session.read(cell, Reading { after, tip, entries: Vec::new() }).await,
-                (Ok(tip), None) => self.session.begin(cell, tip).await,
+                (Ok(tip), Some(after)) => {
+                    self.session.read(cell, Reading { after, tip, entries: Vec::new() }, asked_at).await;
+                }
+                (Ok(tip), None) => self.session.begin(cell, tip, asked_at).await,
                 (Err(error), _) => self.refused(cell, &error, &mut arrived),
             }
         }
@@ -117,7 +119,10 @@ impl Round<'_> {
             let answers = after(&pipe, &reads, ENTRIES_MAX, self.asking).await?;
             for ((cell, position, tip), answer) in some.iter().zip(answers) {
                 match answer {
-                    Ok(entries) => self.take(cell, *position, *tip, entries).await,
+                    Ok(entries) => {
+                        let reading = Reading { after: *position, tip: *tip, entries };
+                        self.take(cell, reading, asked_at).await;
+                    }
                     Err(error) => self.refused(cell, &error, &mut arrived),
                 }
             }
@@ -125,9 +130,9 @@ impl Round<'_> {
         Ok(arrived)
     }
 
-    async fn take(&self, cell: &Cell, position: CommitId, tip: CommitId, entries: Vec<redis::log::LogEntry>) {
-        let more = entries.len() == ENTRIES_MAX;
-        self.session.read(cell, Reading { after: position, tip, entries }).await;
+    async fn take(&self, cell: &Cell, reading: Reading, asked_at: Instant) {
+        let more = reading.entries.len() == ENTRIES_MAX;
+        self.session.read(cell, reading, asked_at).await;
         if more {
             self.session.hurry(cell);
         }

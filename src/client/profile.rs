@@ -13,7 +13,7 @@ use crate::activity::Activity;
 use crate::birthday::Birthday;
 use crate::calendar::zone_named;
 use crate::change::{UserId, ZONE_FIELD};
-use crate::profile::{EXPIRES_FIELD, SCHEMA_FIELD, migrate};
+use crate::profile::{EXPIRES_FIELD, SCHEMA_FIELD, expires_at, migrate};
 use crate::shard::Shard;
 
 /// A user's profile, activity and top categories.
@@ -67,10 +67,12 @@ impl Profile {
     pub(super) fn stored(stored: Vec<(String, String)>) -> Profile {
         let mut fields: BTreeMap<String, String> = stored.into_iter().collect();
         let schema = migrate(&mut fields);
+        let expires_at = expires_at(&fields);
         fields.remove(SCHEMA_FIELD);
+        fields.remove(EXPIRES_FIELD);
         let mut number = |name: &str| fields.remove(name).and_then(|text| text.parse().ok());
         let (version, updated_at) = (number("version").unwrap_or(0), number("updated_at"));
-        let (last_activity, expires_at) = (number("last_activity"), number(EXPIRES_FIELD));
+        let last_activity = number("last_activity");
         let birthday = fields.remove("birthday").as_deref().map(lenient).unwrap_or_default();
         Profile { schema, version, updated_at, birthday, last_activity, expires_at, fields }
     }

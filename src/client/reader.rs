@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::civil::Date;
+use tokio::time::{Instant, sleep};
 
 use super::answer::{Answer, profile_view, view};
+use super::loader::Loads;
 use super::{Failure, Hub};
 use crate::birthday::{Birthday, Next};
 use crate::calendar::Calendar;
@@ -18,6 +20,9 @@ use crate::redis::views::{Way, read_profile, read_view};
 use crate::shard::Shard;
 
 pub use super::profile::{FieldError, Profile, ProfileView};
+
+/// Between two looks whether what was loaded is applied.
+const APPLIED_PAUSE: Duration = Duration::from_millis(10);
 
 /// How a reader works.
 #[derive(Clone, Debug)]
@@ -131,11 +136,18 @@ pub struct Reader {
     hub: Hub,
     options: Arc<Options>,
     round_trips: Arc<AtomicU64>,
+    loads: Option<Loads>,
 }
 
 impl Reader {
     pub(super) fn new(hub: Hub, options: Options) -> Reader {
-        Reader { hub, options: Arc::new(options), round_trips: Arc::default() }
+        Reader { hub, options: Arc::new(options), round_trips: Arc::default(), loads: None }
+    }
+
+    /// Has cold users loaded: such a read answers as ever, and what the loader knows of the user is appended meanwhile.
+    #[must_use]
+    pub fn loading(self, loads: Loads) -> Reader {
+        Reader { loads: Some(loads), ..self }
     }
 
     pub(super) fn hub(&self) -> &Hub {
@@ -175,17 +187,57 @@ impl Reader {
     }
 
     pub(super) async fn view(&self, user: &UserId, deadline: Duration) -> Result<Answer<View>, Error> {
+        let end = Instant::now() + deadline;
+        let mut answer = self.stored_view(user, deadline).await?;
+        if answer.value.state == State::Cold && self.loaded(user, end).await {
+            while answer.value.state == State::Cold && pause(end).await {
+                match self.stored_view(user, end.saturating_duration_since(Instant::now())).await {
+                    Ok(newer) => answer = newer,
+                    // The cold answer is one too.
+                    Err(_) => break,
+                }
+            }
+        }
+        Ok(answer)
+    }
+
+    pub(super) async fn profile_view(&self, user: &UserId, deadline: Duration) -> Result<Answer<ProfileView>, Error> {
+        let end = Instant::now() + deadline;
+        let mut answer = self.stored_profile(user, deadline).await?;
+        if answer.value.state == State::Cold && self.loaded(user, end).await {
+            while answer.value.state == State::Cold && pause(end).await {
+                match self.stored_profile(user, end.saturating_duration_since(Instant::now())).await {
+                    Ok(newer) => answer = newer,
+                    // The cold answer is one too.
+                    Err(_) => break,
+                }
+            }
+        }
+        Ok(answer)
+    }
+
+    async fn stored_view(&self, user: &UserId, deadline: Duration) -> Result<Answer<View>, Error> {
         let way = self.way(user, deadline);
         let stored = read_view(way, user).await.map_err(|error| self.failed(user, error))?;
         self.count(stored.standing.round_trips);
         Ok(view(user.clone(), way.keys.shard, stored, &self.options))
     }
 
-    pub(super) async fn profile_view(&self, user: &UserId, deadline: Duration) -> Result<Answer<ProfileView>, Error> {
+    async fn stored_profile(&self, user: &UserId, deadline: Duration) -> Result<Answer<ProfileView>, Error> {
         let way = self.way(user, deadline);
         let stored = read_profile(way, user).await.map_err(|error| self.failed(user, error))?;
         self.count(stored.standing.round_trips);
         Ok(profile_view(user.clone(), way.keys.shard, stored, &self.options))
+    }
+
+    /// Has a cold user loaded. True where that was waited for and there is something to read.
+    async fn loaded(&self, user: &UserId, end: Instant) -> bool {
+        let Some((mut flight, true)) = self.loads.as_ref().and_then(|loads| Some((loads.begin(user)?, loads.waits())))
+        else {
+            return false;
+        };
+        let appended = tokio::time::timeout_at(end, flight.wait_for(|appended| *appended)).await;
+        appended.is_ok_and(|appended| appended.is_ok())
     }
 
     fn way(&self, user: &UserId, deadline: Duration) -> Way<'_> {
@@ -203,4 +255,13 @@ impl Reader {
         let why = Failure::new(owner.as_ref().map(|node| &node.address), error);
         Error::Redis { user: user.clone(), shard: keys.shard, why }
     }
+}
+
+/// Lets a worker apply what was appended; false where there is no time left for that.
+async fn pause(end: Instant) -> bool {
+    let in_time = Instant::now() + APPLIED_PAUSE < end;
+    if in_time {
+        sleep(APPLIED_PAUSE).await;
+    }
+    in_time
 }

@@ -1,8 +1,10 @@
 //! What the tasks of one subscriber share: each shard's position, when its log is read next, and the way to the caller.
+//!
+//! A shard is *sure* while its signals are heard and a look at its log has proven lately that none was missed.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,6 +23,25 @@ use crate::signal::{Continuity, Signal, Step};
 
 /// A log is not read more often than this without a reason.
 const POLL_INTERVAL_MIN: Duration = Duration::from_millis(10);
+/// For so many poll intervals a look at a log is proof: one that is late does no harm, two that fail do.
+const SURE_POLLS: u32 = 2;
+
+/// Where events go.
+pub(super) enum Sink {
+    /// To a caller who takes them one by one, and is waited for.
+    Queue(mpsc::Sender<Event>),
+    /// To somebody who acts at once: when the position moves on, it is done.
+    Applied(Arc<dyn Apply>),
+}
+
+/// What is done with events where they are heard. It must not wait for anything.
+pub(super) trait Apply: Send + Sync {
+    /// `position` is how far the shard's log is told with this event.
+    fn apply(&self, event: Event, position: CommitId);
+
+    /// The shard's signals come from another node than before. What the old one said may never have been.
+    fn moved(&self, shard: Shard);
+}
 
 pub(super) struct Session {
     pub hub: Hub,
@@ -29,7 +50,9 @@ pub(super) struct Session {
     /// Cells by the name of their channel.
     channels: HashMap<Bytes, usize>,
     users: Option<BTreeSet<UserId>>,
-    events: mpsc::Sender<Event>,
+    sink: Sink,
+    /// What moments are counted from.
+    begun: Instant,
     /// Counts up whenever a log is due earlier than planned.
     pub wake: watch::Sender<u64>,
     /// Told when the slot map seems wrong.
@@ -46,6 +69,8 @@ pub(super) struct Cell {
     /// Held while events are handed to the caller, which keeps them in order.
     state: tokio::sync::Mutex<State>,
     schedule: Mutex<Schedule>,
+    /// Until when the shard is sure, in milliseconds since the session began.
+    sure_until: AtomicU64,
 }
 
 #[derive(Default)]
@@ -57,13 +82,15 @@ struct State {
 }
 
 struct Schedule {
-    /// The node where the subscription is confirmed.
-    live: Option<NodeAddress>,
+    /// The node where the subscription is confirmed, and since when.
+    live: Option<(NodeAddress, Instant)>,
+    /// The node where it was confirmed last.
+    heard_from: Option<NodeAddress>,
     next: Instant,
 }
 
 impl Session {
-    pub fn new(hub: Hub, options: Options, shards: Vec<Shard>, events: mpsc::Sender<Event>) -> Session {
+    pub fn new(hub: Hub, options: Options, shards: Vec<Shard>, sink: Sink) -> Session {
         // A log that nobody has subscribed to by then is read all the same.
         let first = Instant::now() + options.poll_interval_degraded;
         let cells: Vec<Cell> = shards.iter().map(|shard| Cell::new(hub.shard_keys(*shard).clone(), first)).collect();
@@ -75,7 +102,8 @@ impl Session {
             options,
             cells,
             channels,
-            events,
+            sink,
+            begun: Instant::now(),
             wake: watch::Sender::new(0),
             stale: Notify::new(),
             started: watch::Sender::new(0),
@@ -85,6 +113,15 @@ impl Session {
 
     pub fn cell(&self, channel: &[u8]) -> Option<&Cell> {
         self.channels.get(channel).map(|index| &self.cells[*index])
+    }
+
+    /// The cell of a shard. They are in order, and mostly all shards have one.
+    pub fn cell_of(&self, shard: Shard) -> Option<&Cell> {
+        let here = self.cells.get(usize::from(shard.0)).filter(|cell| cell.keys.shard == shard);
+        here.or_else(|| {
+            let found = self.cells.binary_search_by_key(&shard, |cell| cell.keys.shard);
+            found.ok().map(|at| &self.cells[at])
+        })
     }
 
     /// The shards that live on a node now.
@@ -108,30 +145,31 @@ impl Session {
         };
         match step {
             Step::Fetch => self.hurry(cell),
-            step => self.deliver(cell.keys.shard, step).await,
+            step => self.deliver(cell.keys.shard, step, state.position()).await,
         }
     }
 
-    /// The tip of a log that had no position yet: from here on everything is told.
-    pub async fn begin(&self, cell: &Cell, tip: CommitId) {
+    /// The tip of a log that had no position yet, asked for at `asked_at`: from here on everything is told.
+    pub async fn begin(&self, cell: &Cell, tip: CommitId, asked_at: Instant) {
         let mut state = cell.state.lock().await;
         if state.continuity.is_some() {
             return;
         }
         state.continuity = Some(Continuity::new(tip));
         if self.handed_over.load(Ordering::SeqCst) {
-            self.deliver(cell.keys.shard, Step::Reset).await;
+            self.deliver(cell.keys.shard, Step::Reset, tip).await;
         }
+        self.prove(cell, asked_at);
         self.started.send_modify(|started| *started += 1);
     }
 
-    /// What the log said.
-    pub async fn read(&self, cell: &Cell, reading: Reading) {
+    /// What the log said when it was asked at `asked_at`.
+    pub async fn read(&self, cell: &Cell, reading: Reading, asked_at: Instant) {
         let mut state = cell.state.lock().await;
         let Some(continuity) = &mut state.continuity else {
             return;
         };
-        let read_something = !reading.entries.is_empty();
+        let (read_something, tip) = (!reading.entries.is_empty(), reading.tip);
         let step = match reading.settle(continuity) {
             Ok(step) => {
                 state.unreadable_told &= !read_something;
@@ -142,10 +180,21 @@ impl Session {
                 Step::Reset
             }
         };
+        let position = state.position();
         match step {
             Step::Fetch => self.hurry(cell),
-            step => self.deliver(cell.keys.shard, step).await,
+            step => {
+                self.deliver(cell.keys.shard, step, position).await;
+                if position >= tip {
+                    self.prove(cell, asked_at);
+                }
+            }
         }
+    }
+
+    /// Whether everything committed is told as it comes, as far as anybody can know.
+    pub fn is_sure(&self, cell: &Cell) -> bool {
+        cell.sure_until.load(Ordering::Acquire) > self.milliseconds(Instant::now())
     }
 
     pub async fn position(&self, cell: &Cell) -> Option<CommitId> {
@@ -165,15 +214,24 @@ impl Session {
 
     /// From here on signals of this shard arrive from `node`; what came before is in the log.
     pub fn went_live(&self, cell: &Cell, node: &NodeAddress) {
-        cell.schedule().live = Some(node.clone());
+        let mut schedule = cell.schedule();
+        schedule.live = Some((node.clone(), Instant::now()));
+        let before = schedule.heard_from.replace(node.clone());
+        drop(schedule);
+        if let (Sink::Applied(target), Some(before)) = (&self.sink, before)
+            && before != *node
+        {
+            target.moved(cell.keys.shard);
+        }
         self.hurry(cell);
     }
 
     /// Signals of this shard no longer arrive from `node`.
     pub fn went_silent(&self, cell: &Cell, node: &NodeAddress) {
         let mut schedule = cell.schedule();
-        if schedule.live.as_ref() == Some(node) {
+        if schedule.live.as_ref().is_some_and(|(live, _)| live == node) {
             schedule.live = None;
+            cell.sure_until.store(0, Ordering::Release);
             drop(schedule);
             self.hurry(cell);
         }
@@ -196,29 +254,50 @@ impl Session {
         schedule.next = schedule.next.min(again);
     }
 
+    /// All that was committed before `asked_at` is told. What came between that moment and the subscription may not be.
+    fn prove(&self, cell: &Cell, asked_at: Instant) {
+        let schedule = cell.schedule();
+        if schedule.live.as_ref().is_some_and(|(_, since)| *since <= asked_at) {
+            let until = self.milliseconds(asked_at + self.options.poll_interval * SURE_POLLS);
+            cell.sure_until.fetch_max(until, Ordering::AcqRel);
+        }
+    }
+
+    fn milliseconds(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.begun).as_millis() as u64
+    }
+
     /// The caller may be slow: then everybody waits here, holding one shard each.
-    async fn deliver(&self, shard: Shard, step: Step) {
+    async fn deliver(&self, shard: Shard, step: Step, position: CommitId) {
         let signals = match step {
             Step::Deliver(signals) => signals,
-            // The caller may have gone.
-            Step::Reset => return drop(self.events.send(Event::Reset { shard }).await),
+            Step::Reset => return self.sink.tell(Event::Reset { shard }, position).await,
             Step::Fetch => return,
         };
         for signal in signals {
             for (user, views) in signal.users {
                 if self.users.as_ref().is_none_or(|users| users.contains(&user)) {
-                    let event = Event::Changed { shard, commit: signal.id, user, views };
-                    let _ = self.events.send(event).await;
+                    self.sink.tell(Event::Changed { shard, commit: signal.id, user, views }, signal.id).await;
                 }
             }
         }
     }
 }
 
+impl Sink {
+    async fn tell(&self, event: Event, position: CommitId) {
+        match self {
+            // The caller may have gone.
+            Sink::Queue(events) => drop(events.send(event).await),
+            Sink::Applied(target) => target.apply(event, position),
+        }
+    }
+}
+
 impl Cell {
     fn new(keys: ShardKeys, first: Instant) -> Cell {
-        let schedule = Mutex::new(Schedule { live: None, next: first });
-        Cell { keys, state: tokio::sync::Mutex::default(), schedule }
+        let schedule = Mutex::new(Schedule { live: None, heard_from: None, next: first });
+        Cell { keys, state: tokio::sync::Mutex::default(), schedule, sure_until: AtomicU64::new(0) }
     }
 
     pub fn next(&self) -> Instant {
@@ -231,6 +310,10 @@ impl Cell {
 }
 
 impl State {
+    fn position(&self) -> CommitId {
+        self.continuity.as_ref().map_or(CommitId::ZERO, Continuity::position)
+    }
+
     /// Told once, until something readable comes again.
     fn unreadable(&mut self, cell: &Cell, error: &dyn std::fmt::Display) {
         if !self.unreadable_told {

@@ -11,7 +11,7 @@ use futures_core::Stream;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::session::Session;
+use super::session::{Session, Sink};
 use super::{Hub, listen, poll};
 use crate::change::UserId;
 use crate::error::Disposition;
@@ -100,19 +100,26 @@ impl Error {
 /// ```
 pub struct Subscriber {
     events: mpsc::Receiver<Event>,
+    listening: Listening,
+}
+
+/// The tasks that hear and read, and what they share. They end when it is dropped.
+pub(super) struct Listening {
+    session: Arc<Session>,
     tasks: Arc<Tasks>,
 }
 
-impl Subscriber {
-    pub(super) async fn start(hub: Hub, options: Options) -> Result<Subscriber, Error> {
+impl Listening {
+    pub(super) async fn start(hub: Hub, options: Options, sink: Sink) -> Result<Listening, Error> {
         let shards = selected(&hub, &options)?;
         let start_timeout = options.start_timeout;
-        let (sender, events) = mpsc::channel(options.events_max.max(1));
-        let session = Arc::new(Session::new(hub, options, shards, sender));
+        let session = Arc::new(Session::new(hub, options, shards, sink));
         let tasks = Arc::new(Tasks::default());
         let manager = task::spawn("subscriber", manage(session.clone(), tasks.clone()));
         tasks.open().manager = Some(manager);
-        let subscriber = Subscriber { events, tasks };
+        // From here on the tasks end where the caller gives up waiting.
+        let listening = Listening { session, tasks };
+        let session = &listening.session;
         let (mut started, all) = (session.started.subscribe(), session.cells.len());
         let late = tokio::time::timeout(start_timeout, started.wait_for(|started| *started == all)).await.is_err();
         session.handed_over.store(true, Ordering::SeqCst);
@@ -123,7 +130,32 @@ impl Subscriber {
                 "some shards do not answer yet: they begin with a reset"
             );
         }
-        Ok(subscriber)
+        Ok(listening)
+    }
+
+    /// See [`Subscriber::is_sure`].
+    pub(super) fn is_sure(&self, shard: Shard) -> bool {
+        self.session.cell_of(shard).is_some_and(|cell| self.session.is_sure(cell))
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.tasks.close();
+    }
+}
+
+impl Subscriber {
+    pub(super) async fn start(hub: Hub, options: Options) -> Result<Subscriber, Error> {
+        let (sender, events) = mpsc::channel(options.events_max.max(1));
+        let listening = Listening::start(hub, options, Sink::Queue(sender)).await?;
+        Ok(Subscriber { events, listening })
+    }
+
+    /// Whether signals of this shard arrive, and its log was seen lately to hold nothing that was not told: then what was
+    /// read of the shard after its last event is still so. False for a shard that is not listened to.
+    pub fn is_sure(&self, shard: Shard) -> bool {
+        self.listening.is_sure(shard)
     }
 
     /// The next event, as [`Stream`] gives it. Nothing is lost where this future is dropped.
@@ -137,12 +169,6 @@ impl Stream for Subscriber {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
         self.events.poll_recv(context)
-    }
-}
-
-impl Drop for Subscriber {
-    fn drop(&mut self) {
-        self.tasks.close();
     }
 }
 

@@ -32,8 +32,8 @@ pub(super) fn violations(settings: &Settings) -> Vec<String> {
 
 /// Bounds of whole numbers.
 fn counts(settings: &Settings) -> Vec<String> {
-    let Config { worker, change, calendar, profile, log, writer, .. } = &settings.config;
-    let table: [(&str, u64, RangeInclusive<u64>); 16] = [
+    let Config { worker, change, calendar, profile, log, near, writer, .. } = &settings.config;
+    let table: [(&str, u64, RangeInclusive<u64>); 18] = [
         ("worker.threads", worker.threads as u64, 0..=1024),
         ("worker.batch_changes_max", worker.batch_changes_max as u64, 1..=10_000),
         ("worker.batch_bytes_max", worker.batch_bytes_max as u64, 1024..=GIB),
@@ -48,6 +48,8 @@ fn counts(settings: &Settings) -> Vec<String> {
         ("profile.top_max", profile.top_max, 1..=10_000),
         ("profile.fields_max", profile.fields_max, 1..=10_000),
         ("log.length_max", log.length_max, 100..=100_000_000),
+        ("near.entries_max", near.entries_max as u64, 1..=1_000_000_000),
+        ("near.bytes_max", near.bytes_max, 1024..=1024 * GIB),
         ("writer.batch_changes_max", writer.batch_changes_max as u64, 1..=10_000),
         ("writer.queue_changes_max", writer.queue_changes_max as u64, 1..=10_000_000),
     ];
@@ -61,8 +63,8 @@ fn counts(settings: &Settings) -> Vec<String> {
 
 /// Bounds of durations.
 fn durations(settings: &Settings) -> Vec<String> {
-    let Config { redis, worker, calendar, profile, subscriber, reader, writer, .. } = &settings.config;
-    let table: [(&str, Duration, RangeInclusive<Duration>); 20] = [
+    let Config { redis, worker, calendar, profile, subscriber, reader, near, writer, .. } = &settings.config;
+    let table: [(&str, Duration, RangeInclusive<Duration>); 22] = [
         ("redis.connect_timeout", redis.connect_timeout, 10 * MILLISECOND..=MINUTE),
         ("redis.reply_timeout", redis.reply_timeout, 10 * MILLISECOND..=MINUTE),
         ("worker.block", worker.block, 10 * MILLISECOND..=MINUTE),
@@ -82,6 +84,8 @@ fn durations(settings: &Settings) -> Vec<String> {
         ("subscriber.poll_interval_degraded", subscriber.poll_interval_degraded, 10 * MILLISECOND..=HOUR),
         ("reader.fresh_within", reader.fresh_within, MILLISECOND..=DAY),
         ("reader.timeout", reader.timeout, MILLISECOND..=MINUTE),
+        ("near.patience", near.patience, MILLISECOND..=MINUTE),
+        ("near.reread_after", near.reread_after, 100 * MILLISECOND..=DAY),
         ("writer.timeout", writer.timeout, 10 * MILLISECOND..=HOUR),
     ];
     let outside = table.into_iter().filter(|(_, value, bounds)| !bounds.contains(value));

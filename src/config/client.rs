@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::change::UserId;
-use crate::client::{reader, subscriber, writer};
+use crate::client::{near, reader, subscriber, writer};
 use crate::shard::Shard;
 
 use super::Config;
@@ -13,7 +13,21 @@ impl Config {
     pub fn reader(&self) -> reader::Options {
         let calendar = self.rules().calendar;
         let (timeout, fresh_within) = (self.reader.timeout, self.reader.fresh_within);
-        reader::Options { timeout, fresh_within, calendar, ..reader::Options::default() }
+        reader::Options { timeout, fresh_within, calendar, profile_keep: self.profile.keep.clone() }
+    }
+
+    #[must_use]
+    pub fn near(&self) -> near::Options {
+        near::Options {
+            reader: self.reader(),
+            entries_max: self.near.entries_max,
+            bytes_max: self.near.bytes_max,
+            patience: self.near.patience,
+            reread_after: self.near.reread_after,
+            poll_interval: self.subscriber.poll_interval,
+            poll_interval_degraded: self.subscriber.poll_interval_degraded,
+            ..near::Options::default()
+        }
     }
 
     #[must_use]
@@ -50,6 +64,7 @@ mod tests {
         let config = Config::default();
         let subscriber = config.subscriber(BTreeSet::new(), BTreeSet::new());
         assert_eq!(format!("{:?}", config.reader()), format!("{:?}", reader::Options::default()));
+        assert_eq!(format!("{:?}", config.near()), format!("{:?}", near::Options::default()));
         assert_eq!(format!("{:?}", config.writer()), format!("{:?}", writer::Options::default()));
         assert_eq!(format!("{subscriber:?}"), format!("{:?}", subscriber::Options::default()));
     }
@@ -65,7 +80,17 @@ mod tests {
         config.change.fields_max = 12;
         config.subscriber.poll_interval = Duration::from_secs(13);
         config.subscriber.poll_interval_degraded = Duration::from_secs(14);
-        let (reader, writer) = (config.reader(), config.writer());
+        config.profile.keep = ["plan".to_owned()].into();
+        config.near.entries_max = 15;
+        config.near.bytes_max = 16;
+        config.near.patience = Duration::from_secs(17);
+        config.near.reread_after = Duration::from_secs(18);
+        let (reader, writer, near) = (config.reader(), config.writer(), config.near());
+        assert_eq!((&reader.profile_keep, &near.reader.profile_keep), (&config.profile.keep, &config.profile.keep));
+        assert_eq!((near.entries_max, near.bytes_max), (15, 16));
+        assert_eq!((near.patience.as_secs(), near.reread_after.as_secs()), (17, 18));
+        assert_eq!((near.poll_interval.as_secs(), near.poll_interval_degraded.as_secs()), (13, 14));
+        assert_eq!((near.reader.timeout.as_secs(), near.reader.fresh_within.as_secs()), (7, 8));
         let subscriber = config.subscriber(BTreeSet::new(), [Shard(3)].into());
         assert_eq!((reader.timeout.as_secs(), reader.fresh_within.as_secs()), (7, 8));
         assert_eq!((writer.timeout.as_secs(), writer.batch_changes_max, writer.queue_changes_max), (9, 10, 11));

@@ -27,6 +27,7 @@ pub struct Config {
     pub log: Log,
     pub subscriber: Subscriber,
     pub reader: Reader,
+    pub near: Near,
     pub writer: Writer,
     pub admin: Admin,
     pub logging: Logging,
@@ -166,6 +167,18 @@ pub struct Reader {
     pub timeout: Duration,
 }
 
+/// What a program that reads near keeps in memory, and for how long it waits and trusts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Near {
+    pub entries_max: usize,
+    pub bytes_max: u64,
+    #[serde(with = "humantime_serde")]
+    pub patience: Duration,
+    #[serde(with = "humantime_serde")]
+    pub reread_after: Duration,
+}
+
 /// How changes are appended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -288,6 +301,17 @@ impl Default for Subscriber {
 impl Default for Reader {
     fn default() -> Self {
         Self { fresh_within: Duration::from_secs(5), timeout: Duration::from_secs(2) }
+    }
+}
+
+impl Default for Near {
+    fn default() -> Self {
+        Self {
+            entries_max: 100_000,
+            bytes_max: 64 * MIB as u64,
+            patience: Duration::from_millis(250),
+            reread_after: Duration::from_secs(60),
+        }
     }
 }
 

@@ -7,6 +7,8 @@ mod day;
 mod guarantees;
 mod leftovers;
 mod letters;
+mod loader;
+mod near;
 mod poison;
 mod profile;
 mod proof;
