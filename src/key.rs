@@ -63,7 +63,7 @@ pub const REGISTRY: &[Row] = &[
     row(
         "state:{t}",
         "HASH",
-        "`generation`, `last` (commit id), `applied` (entry id), `applied_at` (Unix ms), counters; `open` and `rolled` (last days), `roll`, `rolled_at`, `roll_asked`; the last `owner`, `owned_at`, `released_at`, `moves`",
+        "`generation`, `last` (commit id), `applied` (entry id), `applied_at` (Unix ms), counters; `first`, `open` and `rolled` (days), `roll`, `rolled_at`, `roll_asked`; the last `owner`, `owned_at`, `released_at`, `moves`",
         "for ever",
         false,
     ),

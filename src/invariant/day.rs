@@ -32,10 +32,14 @@ pub struct Sight<'a> {
     pub progress: Progress,
 }
 
+/// The fields of `state` that tell of its calendar.
+pub const PROGRESS_FIELDS: [&str; 3] = ["first", "open", "rolled"];
+
 /// How far the calendar of a shard has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// The last day that changes keep.
+    /// The first and the last day that changes keep.
+    pub first: Option<Date>,
     pub open: Option<Date>,
     /// The last day that must hold everybody who celebrates.
     pub rolled: Option<Date>,
@@ -51,10 +55,15 @@ pub enum Standing {
 }
 
 impl Progress {
-    /// From the fields `open` and `rolled` of a shard's state. What is no date tells nothing.
-    pub fn of(open: Option<&str>, rolled: Option<&str>) -> Progress {
+    /// From the fields of a shard's state that [`PROGRESS_FIELDS`] names. What is no date tells nothing.
+    pub fn of([first, open, rolled]: [Option<&str>; 3]) -> Progress {
         let date = |text: Option<&str>| text.and_then(|text| text.parse().ok());
-        Progress { open: date(open), rolled: date(rolled) }
+        Progress { first: date(first), open: date(open), rolled: date(rolled) }
+    }
+
+    /// Whether changes keep the day.
+    pub fn is_kept(&self, date: Date) -> bool {
+        self.first.is_none_or(|first| first <= date) && self.open.is_some_and(|open| date <= open)
     }
 
     /// Whether all who celebrate on the day must stand there.
@@ -93,7 +102,7 @@ impl Day {
     pub fn judge(&self, member: &str, sight: Sight<'_>) -> Standing {
         let window = self.calendar.window(sight.now);
         let expected = self.score(sight.stored, sight.tz).map(|due| due.to_string());
-        let kept = sight.progress.open.is_some_and(|open| self.date <= open);
+        let kept = sight.progress.is_kept(self.date);
         if expected.as_deref() == sight.found || !kept || self.date < window.first || self.is_over(sight.now) {
             return Standing::Right;
         }
@@ -126,7 +135,7 @@ mod tests {
     }
 
     fn sight<'a>(stored: Option<&'a str>, found: Option<&'a str>) -> Sight<'a> {
-        let progress = Progress::of(Some("2026-12-08"), Some("2026-12-07"));
+        let progress = Progress::of([Some("2026-11-30"), Some("2026-12-08"), Some("2026-12-07")]);
         Sight { stored, found, now: NOW, progress, ..Sight::default() }
     }
 
@@ -172,6 +181,12 @@ mod tests {
         assert_eq!(told(&day(1), Sight { now: NOW + 120 * HOUR, ..planted }), "Right");
         assert_eq!(told(&day(9), planted), "Right", "it is not open yet");
         assert_eq!(told(&day(1), Sight { progress: Progress::default(), ..planted }), "Right");
+        let later = Progress { first: Some(date(2026, 12, 2)), ..planted.progress };
+        assert_eq!(
+            told(&day(1), Sight { progress: later, ..planted }),
+            "Right",
+            "it was over before the clock went back"
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::fmt;
 
 use jiff::civil::Date;
 
-pub use day::{Day, Progress, Sight, Standing};
+pub use day::{Day, PROGRESS_FIELDS, Progress, Sight, Standing};
 pub use log::{follows, read_entry};
 pub use name::{Life, judge_kind, life};
 pub use state::{Group, ShardFacts, Unreadable};

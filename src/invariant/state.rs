@@ -73,6 +73,7 @@ impl ShardFacts {
         {
             fields.wrong(format!("last of generation {generation} or before"), last.to_string());
         }
+        fields.read::<Date>("first", "a date", false);
         let open: Option<Date> = fields.read("open", "a date", false);
         let rolled: Option<Date> = fields.read("rolled", "a date", false);
         fields.read::<Roll>("roll", "a roll under way", false);

@@ -105,10 +105,11 @@ pub struct ShardState {
     pub applied: EntryId,
     /// The highest order of a change to both sides of a friendship that the shard has seen.
     pub order: Order,
-    /// The last day that changes keep, once there was a commit. A day that was opened stays so until it is closed, whatever
-    /// the clock says meanwhile.
+    /// The first and the last day that changes keep, once there was a commit. A day that was opened stays so until it is
+    /// closed, and one that was over stays over, whatever the clock says meanwhile.
+    pub first: Option<Date>,
     pub open: Option<Date>,
-    /// The last day that holds everybody who celebrates, once the shard was rolled.
+    /// The last day that holds everybody who celebrates, as all from the first do, once the shard was rolled.
     pub rolled: Option<Date>,
     pub counts: Counts,
 }
@@ -181,16 +182,23 @@ impl Outcome {
 }
 
 impl ShardState {
-    /// The days that changes keep at a moment: those that the calendar names, and those that were opened before.
+    /// The days that changes keep at a moment: those that the calendar names, and those that were opened before, but for those
+    /// that were over before.
     pub fn window(&self, calendar: &Calendar, milliseconds: u64) -> Window {
-        let window = calendar.window(milliseconds);
-        Window { last: self.open.map_or(window.last, |open| open.max(window.last)), ..window }
+        let named = calendar.window(milliseconds);
+        let later = |stored: Option<Date>, named: Date| stored.map_or(named, |stored| stored.max(named));
+        Window { first: later(self.first, named.first), last: later(self.open, named.last) }
     }
 
     /// The same after one more commit of this generation, with these days open.
     fn next(&self, window: Window) -> ShardState {
         let sequence = if self.last.generation == self.generation { self.last.sequence + 1 } else { 1 };
-        ShardState { last: CommitId::new(self.generation, sequence), open: Some(window.last), ..*self }
+        ShardState {
+            last: CommitId::new(self.generation, sequence),
+            first: Some(window.first),
+            open: Some(window.last),
+            ..*self
+        }
     }
 }
 

@@ -72,6 +72,8 @@ pub struct RolledUser {
 pub enum Turn {
     /// Days after this one are beyond the horizon now: they are given up.
     Close { last: Date },
+    /// The clock was far ahead, and days that it took to be over were not kept meanwhile: they begin anew.
+    Anew { window: Window },
     Roll {
         roll: Roll,
         /// Whether somebody has asked for it.
@@ -97,6 +99,9 @@ impl ShardState {
             let bounded = window.last.saturating_sub(jiff::Span::new().days(CLOSED_MAX));
             return Some(Turn::Close { last: bounded.max(named.last) });
         }
+        if named.first.tomorrow().is_ok_and(|tomorrow| window.first > tomorrow) {
+            return Some(Turn::Anew { window: named });
+        }
         if let Some(roll) = roll.filter(|roll| Some(roll.to) <= self.open) {
             return Some(Turn::Roll { roll: roll.clone(), asked: false });
         }
@@ -111,13 +116,24 @@ impl ShardState {
     pub fn close(&self, place: Place<'_>, last: Date, loaded: &Loaded) -> Commit {
         let window = self.window(&place.rules.calendar, loaded.milliseconds);
         let closed = Window { first: last.tomorrow().unwrap_or(last), last: window.last };
-        let keys: Vec<Key> = closed.days().map(|date| place.keys.day(date)).collect();
+        let rolled = self.rolled.map(|rolled| rolled.min(last));
+        self.without(place, closed, ShardState { open: Some(last), rolled, ..self.next(window) }, loaded)
+    }
+
+    /// The commit after which the days of `window` are open and empty, to be rolled.
+    pub fn anew(&self, place: Place<'_>, window: Window, loaded: &Loaded) -> Commit {
+        let last = self.open.map_or(window.last, |open| open.max(window.last));
+        let after = ShardState { rolled: None, ..self.next(window) };
+        self.without(place, Window { last, ..window }, after, loaded)
+    }
+
+    /// The commit that deletes days, whatever roll is under way.
+    fn without(&self, place: Place<'_>, days: Window, after: ShardState, loaded: &Loaded) -> Commit {
+        let keys: Vec<Key> = days.days().map(|date| place.keys.day(date)).collect();
         let mut ops = vec![Op::HashDelete { key: place.keys.state.clone(), fields: vec![ROLL_FIELD.to_owned()] }];
         if !keys.is_empty() {
             ops.push(Op::Delete { keys });
         }
-        let after =
-            ShardState { open: Some(last), rolled: self.rolled.map(|rolled| rolled.min(last)), ..self.next(window) };
         Commit::of_step(place, (self, after), loaded.milliseconds, StepEffects { ops, ..StepEffects::default() })
     }
 }
@@ -296,5 +312,19 @@ mod tests {
         let far = ShardState { open: Some(date(2036, 1, 1)), ..state };
         let Some(Turn::Close { last }) = far.turn(&smaller, NOW, (None, false)) else { panic!("nothing closed") };
         assert_eq!((date(2036, 1, 1) - last).get_days(), 1000);
+    }
+
+    #[test]
+    fn days_that_a_clock_far_ahead_took_to_be_over_begin_anew() {
+        let calendar = Calendar::default();
+        let over = |first| ShardState { first: Some(first), ..state(Some(date(2026, 12, 8)), Some(date(2026, 12, 8))) };
+        let turn = |first| over(first).turn(&calendar, NOW, (None, false));
+        assert_eq!(turn(date(2026, 11, 29)), None, "a clock a little behind");
+        let window = calendar.window(NOW);
+        assert_eq!(turn(date(2026, 11, 30)), Some(Turn::Anew { window }));
+        // First the days beyond the horizon go.
+        let far = date(2027, 6, 11);
+        let ahead = ShardState { first: Some(date(2027, 6, 1)), ..state(Some(far), Some(far)) };
+        assert_eq!(ahead.turn(&calendar, NOW, (None, false)), Some(Turn::Close { last: window.last }));
     }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::batch::{check_fence, check_written};
 use super::session::Session;
@@ -105,6 +105,15 @@ impl<L: ShardLink> Session<L> {
                 let closing =
                     |place: Place<'_>, session: &Session<L>, loaded: &Loaded| session.state.close(place, *last, loaded);
                 if self.commit_calendar(owner, closing).await? {
+                    self.rolling.roll = None;
+                }
+            }
+            Turn::Anew { window } => {
+                warn!(shard, from = %window.first, to = %window.last, "days begin anew: a server's clock was far ahead");
+                let begin = |place: Place<'_>, session: &Session<L>, loaded: &Loaded| {
+                    session.state.anew(place, *window, loaded)
+                };
+                if self.commit_calendar(owner, begin).await? {
                     self.rolling.roll = None;
                 }
             }

@@ -283,6 +283,29 @@ async fn a_horizon_that_grows_or_shrinks_is_followed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_whose_clock_was_far_ahead_leaves_no_wrong_day() {
+    let mut years = Years::new(Calendar::default());
+    years.work();
+    somebody_each_day(&years);
+    years.settle().await;
+    for ahead in [3 * DAY, 40 * DAY, 2000 * DAY] {
+        years.model.wind_clock(ahead as i64);
+        years.settle().await;
+        years.check();
+        // What changes now is a change of days that this clock takes to be over.
+        for (user, zone) in ZONES.iter().enumerate().take(3) {
+            years.append(&format!("type=remove user=u{user} friend=f{user}"));
+            years.append(&format!("type=add user=u{user} friend=f{} birthday=--06-03", 90 + user));
+            years.append(&format!("type=profile user=u{user} profile.tz={zone}"));
+        }
+        years.settle().await;
+        years.model.wind_clock(-(ahead as i64));
+        years.settle().await;
+        years.check();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_profile_with_a_time_to_live_ends_within_a_day_of_it_and_is_told() {
     let mut years = Years::new(Calendar::default());
     years.rules = Arc::new(Rules {

@@ -6,7 +6,7 @@ use jiff::civil::Date;
 
 use super::{Check, Ground, readable};
 use crate::change::{UserId, ZONE_FIELD};
-use crate::invariant::{Day, Listing, Progress, Sight, Standing, Violation};
+use crate::invariant::{Day, Listing, PROGRESS_FIELDS, Progress, Sight, Standing, Violation};
 use crate::key::ShardKeys;
 use crate::redis::query::command;
 use crate::redis::{Error, Pipeline, Reply};
@@ -30,7 +30,7 @@ impl Suspect {
             Suspect::Member { date, member } => {
                 let score = command(&["ZSCORE", keys.day(*date).as_str(), member]);
                 let [stored, zone] = views(keys, member);
-                let progress = command(&["HMGET", keys.state.as_str(), "open", "rolled"]);
+                let progress = command(&[&["HMGET", keys.state.as_str()], &PROGRESS_FIELDS[..]].concat());
                 vec![stored, score, command(&["HKEYS", keys.fanout.as_str()]), zone, progress]
             }
             Suspect::Listing { user } => {
@@ -89,7 +89,8 @@ impl Seen {
         let [_, score, _, zone, progress] = replies else { return None };
         let fields = readable(progress)?.as_array().ok()?;
         let field = |at: usize| fields.get(at).and_then(text).flatten();
-        let progress = Progress::of(field(0).as_deref(), field(1).as_deref());
+        let fields = [field(0), field(1), field(2)];
+        let progress = Progress::of(fields.each_ref().map(Option::as_deref));
         // A profile that cannot be read names no zone.
         let zone = ends(member).and_then(|_| text(zone).flatten());
         Some(Seen { stored: stored(member, replies)?, zone, found: text(score)?, progress })

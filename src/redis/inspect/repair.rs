@@ -107,9 +107,7 @@ impl Check<'_> {
             Repair::Expiry { date } => vec![expire(&Day::new(calendar, keys, *date))],
             Repair::Member { date, member } => {
                 let day = Day::new(calendar, keys, *date);
-                let kept = |seen: &Seen| {
-                    *date >= calendar.window(now).first && seen.progress.open.is_some_and(|open| *date <= open)
-                };
+                let kept = |seen: &Seen| *date >= calendar.window(now).first && seen.progress.is_kept(*date);
                 let Some(seen) = Seen::of(member, replies).filter(kept) else {
                     return Vec::new();
                 };

@@ -4,7 +4,9 @@ use super::confirm::milliseconds;
 use super::scan::{By, Scan};
 use super::{Check, Ground, readable};
 use crate::calendar::Window;
-use crate::invariant::{Day, Group, Progress, ShardFacts, Unreadable, Violation, follows, judge_producer, read_entry};
+use crate::invariant::{
+    Day, Group, PROGRESS_FIELDS, Progress, ShardFacts, Unreadable, Violation, follows, judge_producer, read_entry,
+};
 use crate::key::{GROUP, ShardKeys};
 use crate::position::{CommitId, EntryId};
 use crate::redis::log::SIGNAL_FIELD;
@@ -28,7 +30,7 @@ impl Check<'_> {
         self.log(&keys).await?;
         let calendar = &self.rules.calendar;
         let field = |name: &str| facts.state.as_ref().and_then(|state| state.get(name)).map(String::as_str);
-        let progress = Progress::of(field("open"), field("rolled"));
+        let progress = Progress::of(PROGRESS_FIELDS.map(field));
         let named = calendar.window(now);
         let days = Day::all(calendar, &keys, Window { last: progress.open.unwrap_or(named.last), ..named });
         let ground = Ground { keys, days, progress };

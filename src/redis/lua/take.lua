@@ -2,7 +2,7 @@
 -- KEYS  1 lease  2 state  3 changes  4 log  5 users  6 producers  7 dead letters  8 outbox  9 fanout
 -- ARGV  1 worker  2 time to live of the lease (ms)  3 group
 -- Answers {'held', worker}, {'foreign', what is wrong} or {'mine', cause, generation, last, applied, entries, dead, skipped,
--- order, open, rolled}.
+-- order, first, open, rolled}.
 -- The cause is why the lease was free: first, released, expired or same, as `store::Cause` has them.
 -- Everything is looked at before anything is written, since a script is not rolled back.
 
@@ -105,4 +105,4 @@ if cause ~= 'same' then
     redis.call('HDEL', KEYS[2], 'released_at')
 end
 return {'mine', cause, unpack(redis.call('HMGET', KEYS[2], 'generation', 'last', 'applied', 'entries', 'dead', 'skipped',
-    'order', 'open', 'rolled'))}
+    'order', 'first', 'open', 'rolled'))}

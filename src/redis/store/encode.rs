@@ -174,11 +174,10 @@ pub(super) fn commit(pipeline: &mut Pipeline, keys: &ShardKeys, commit: &Commit)
     if state.order != Order::default() {
         command.arg("order").arg(state.order.to_string());
     }
-    if let Some(open) = state.open {
-        command.arg("open").arg(open.to_string());
-    }
-    if let Some(rolled) = state.rolled {
-        command.arg("rolled").arg(rolled.to_string());
+    for (name, date) in [("first", state.first), ("open", state.open), ("rolled", state.rolled)] {
+        if let Some(date) = date {
+            command.arg(name).arg(date.to_string());
+        }
     }
     drop(command);
     let mut command = pipeline.command("EVAL");

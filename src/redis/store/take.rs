@@ -31,8 +31,8 @@ fn cause_named(name: &str) -> Result<Cause, Error> {
 }
 
 fn state(values: &[Reply]) -> Result<ShardState, String> {
-    let [generation, last, applied, entries, dead, skipped, order, open, rolled] = values else {
-        return Err(format!("the state has {} values, expected 9", values.len()));
+    let [generation, last, applied, entries, dead, skipped, order, first, open, rolled] = values else {
+        return Err(format!("the state has {} values, expected 10", values.len()));
     };
     Ok(ShardState {
         generation: field("generation", generation)?,
@@ -40,6 +40,7 @@ fn state(values: &[Reply]) -> Result<ShardState, String> {
         applied: field_or("applied", applied, EntryId::ZERO)?,
         order: field_or("order", order, Order::default())?,
         // What is no date is made anew by the next roll.
+        first: date(first),
         open: date(open),
         rolled: date(rolled),
         counts: Counts {

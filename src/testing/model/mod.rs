@@ -13,7 +13,7 @@ mod server;
 mod stream;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -59,6 +59,8 @@ struct World {
     keys: Keys,
     begun: Instant,
     begun_milliseconds: u64,
+    /// By how much the servers' clock was wound since, milliseconds.
+    wound: AtomicI64,
     shards: Vec<Mutex<ShardServer>>,
     workers: Mutex<BTreeMap<WorkerId, u64>>,
     maintenance: Mutex<Option<maintenance::Stored>>,
@@ -95,6 +97,7 @@ impl Model {
             keys,
             begun: Instant::now(),
             begun_milliseconds: milliseconds,
+            wound: AtomicI64::new(0),
             workers: Mutex::default(),
             maintenance: Mutex::default(),
             dice: Mutex::new(Dice::new(Faults::default())),
@@ -199,6 +202,11 @@ impl Model {
     pub fn is_unfinished(&self, shard: Shard) -> bool {
         let left = self.world.at(shard, |server| server.unfinished(1));
         left.is_ok_and(|left| left.outbox > 0 || !left.jobs.is_empty())
+    }
+
+    /// Somebody sets the servers' clock forward, or back.
+    pub fn wind_clock(&self, milliseconds: i64) {
+        self.world.wound.fetch_add(milliseconds, Ordering::SeqCst);
     }
 
     /// Whether every day that the calendar names is complete in the shard.
@@ -339,7 +347,8 @@ impl Model {
 
 impl World {
     fn now(&self) -> u64 {
-        self.begun_milliseconds + self.begun.elapsed().as_millis() as u64
+        let milliseconds = self.begun_milliseconds + self.begun.elapsed().as_millis() as u64;
+        milliseconds.saturating_add_signed(self.wound.load(Ordering::SeqCst))
     }
 
     /// One atomic step on a shard, now.

@@ -63,6 +63,7 @@ async fn a_commit_does_all_of_it_at_once() {
         ("applied_at", loaded.milliseconds.to_string()),
         ("dead", "1".to_owned()),
         ("entries", "4".to_owned()),
+        ("first", commit.state.first.unwrap().to_string()),
         ("generation", state.generation.to_string()),
         ("last", commit.state.last.to_string()),
         ("open", commit.state.open.unwrap().to_string()),

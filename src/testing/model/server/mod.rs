@@ -259,6 +259,7 @@ impl ShardServer {
             last: fields.get("last").and_then(|text| text.parse().ok()).unwrap_or(CommitId::ZERO),
             applied: fields.get("applied").and_then(|text| text.parse().ok()).unwrap_or(EntryId::ZERO),
             order: fields.get("order").and_then(|text| text.parse().ok()).unwrap_or_default(),
+            first: fields.get("first").and_then(|text| text.parse().ok()),
             open: fields.get("open").and_then(|text| text.parse().ok()),
             rolled: fields.get("rolled").and_then(|text| text.parse().ok()),
             counts: Counts { entries: number("entries"), dead: number("dead"), skipped: number("skipped") },
@@ -272,9 +273,9 @@ impl ShardServer {
 
 /// The hash `state` after a commit; `generation` is written by taking the lease alone.
 fn state_fields(state: &ShardState, applied_at: u64) -> Vec<(String, String)> {
-    let ShardState { last, applied, counts, order, open, rolled, .. } = state;
+    let ShardState { last, applied, counts, order, first, open, rolled, .. } = state;
     let order = Some(("order", order.to_string())).filter(|_| *order != Order::default());
-    let days = [("open", open), ("rolled", rolled)].into_iter();
+    let days = [("first", first), ("open", open), ("rolled", rolled)].into_iter();
     let days = days.filter_map(|(name, date)| Some((name, date.as_ref()?.to_string())));
     let fields = [
         ("last", last.to_string()),
