@@ -156,6 +156,11 @@ impl Change {
     }
 }
 
+/// Whether activity may be about something of this name.
+pub fn is_category(text: &str) -> bool {
+    id::name(text, CATEGORY_BYTES_MAX).is_ok()
+}
+
 /// The name under which a shard produces entries for others.
 pub fn shard_producer(shard: Shard) -> String {
     format!("{SHARD_PRODUCER}{shard}")

@@ -2,6 +2,7 @@
 //!
 //! Each rule is about what one transaction may touch, so it holds in every atomic look at a shard, also under load.
 
+mod activity;
 mod day;
 mod log;
 mod name;
@@ -12,6 +13,7 @@ use std::fmt;
 
 use jiff::civil::Date;
 
+pub use activity::{judge_category, judge_day_count, judge_day_sum};
 pub use day::{Day, PROGRESS_FIELDS, Progress, Sight, Standing};
 pub use log::{follows, read_entry};
 pub use name::{Life, judge_kind, life};

@@ -2,18 +2,22 @@
 
 use super::{Kind, Repair, Violation, shown};
 use crate::birthday::Birthday;
-use crate::change::{SHARD_PRODUCER, UserId};
+use crate::calendar::zone_named;
+use crate::change::{SHARD_PRODUCER, UserId, ZONE_FIELD};
 use crate::key::{Key, ShardKeys};
 use crate::position::{EntryId, Order};
+use crate::profile::PROFILE_SCHEMA;
 
 /// The fields of a profile that [`judge_profile`] looks at, in its order.
-pub const PROFILE_FIELDS: [&str; 4] = ["schema", "version", "updated_at", "birthday"];
+pub const PROFILE_FIELDS: [&str; 6] = ["schema", "version", "updated_at", "birthday", "last_activity", ZONE_FIELD];
 
 /// What there is of a user, seen in one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     pub profile: bool,
     pub birthdays: bool,
+    /// By day or by category.
+    pub activity: bool,
     /// The score in `users`; none where the user is not listed.
     pub score: Option<String>,
 }
@@ -33,8 +37,9 @@ pub fn judge_friend(key: &Key, user: &UserId, friend: &[u8], date: &[u8]) -> Opt
     }
 }
 
-/// The fields that every profile has, and the birthday where there is one.
-pub fn judge_profile(key: &Key, fields: [Option<&[u8]>; 4]) -> Vec<Violation> {
+/// The fields that every profile has, and those with a form where there are any. What a schema that is not this build's
+/// says of a zone is not known here.
+pub fn judge_profile(key: &Key, fields: [Option<&[u8]>; 6]) -> Vec<Violation> {
     let mut violations = Vec::new();
     let text = |value: Option<&[u8]>| value.and_then(|value| std::str::from_utf8(value).ok().map(str::to_owned));
     for (name, value) in PROFILE_FIELDS.iter().zip(fields).take(3) {
@@ -47,6 +52,17 @@ pub fn judge_profile(key: &Key, fields: [Option<&[u8]>; 4]) -> Vec<Violation> {
         && text(Some(birthday)).is_none_or(|text| Birthday::parse(&text).is_err())
     {
         violations.push(Violation::new(Kind::View, key, "a date as birthday", shown(birthday)));
+    }
+    if let Some(last) = fields[4]
+        && number(last).is_none()
+    {
+        violations.push(Violation::new(Kind::View, key, "a number as last_activity", shown(last)));
+    }
+    if let Some(zone) = fields[5]
+        && text(fields[0]).is_some_and(|schema| schema == PROFILE_SCHEMA.to_string())
+        && text(Some(zone)).is_none_or(|zone| zone_named(&zone).is_none())
+    {
+        violations.push(Violation::new(Kind::View, key, "a time zone as tz", shown(zone)));
     }
     violations
 }
@@ -75,6 +91,11 @@ pub fn judge_producer(key: &Key, producer: &[u8], value: &[u8]) -> Option<Violat
 
 impl Listing {
     pub fn judge(&self, keys: &ShardKeys, user: &str) -> Option<Violation> {
+        if self.activity && !self.profile {
+            let key = user.parse().map_or_else(|_| user.to_owned(), |user| keys.profile(&user).to_string());
+            let found = "no such key".to_owned();
+            return Some(Violation::new(Kind::View, key, "a profile of somebody with activity", found));
+        }
         let has_view = self.profile || self.birthdays;
         let listed = shown(user.as_bytes());
         let (expected, found) = match (has_view, self.score.as_deref()) {
@@ -141,11 +162,18 @@ mod tests {
     #[test]
     fn profiles_say_what_every_profile_says() {
         let key = keys().profile(&"a".parse().unwrap());
-        let wrong = |fields: [Option<&str>; 4]| judge_profile(&key, fields.map(|field| field.map(str::as_bytes))).len();
-        assert_eq!(wrong([Some("1"), Some("3"), Some("17"), None]), 0);
-        assert_eq!(wrong([Some("1"), Some("3"), Some("17"), Some("--02-29")]), 0);
-        assert_eq!(wrong([None, Some("x"), Some("-1"), Some("1990")]), 4);
-        assert_eq!(wrong([Some("1"), Some("3"), Some("17"), Some("")]), 0, "a date may be told to be unknown");
+        let wrong = |fields: [Option<&str>; 6]| judge_profile(&key, fields.map(|field| field.map(str::as_bytes))).len();
+        let [one, two, nine] = ["1", "2", "9"].map(Some);
+        let profile = |schema, rest: [Option<&'static str>; 3]| {
+            [schema, Some("3"), Some("17")].into_iter().chain(rest).collect::<Vec<_>>().try_into().unwrap()
+        };
+        assert_eq!(wrong(profile(one, [None; 3])), 0);
+        assert_eq!(wrong(profile(two, [Some("--02-29"), Some("5"), Some("Asia/Kathmandu")])), 0);
+        assert_eq!(wrong([None, Some("x"), Some("-1"), Some("1990"), Some("now"), None]), 5);
+        assert_eq!(wrong(profile(two, [Some(""), None, None])), 0, "a date may be told to be unknown");
+        assert_eq!(wrong(profile(two, [None, None, Some("Mars")])), 1);
+        assert_eq!(wrong(profile(one, [None, None, Some("Mars")])), 0, "schema 1 knows no zones");
+        assert_eq!(wrong(profile(nine, [None, None, Some("Mars")])), 0);
     }
 
     #[test]
@@ -172,7 +200,7 @@ mod tests {
     #[test]
     fn exactly_those_with_a_view_are_listed() {
         let judge = |profile, birthdays, score: Option<&str>| {
-            let listing = Listing { profile, birthdays, score: score.map(str::to_owned) };
+            let listing = Listing { profile, birthdays, activity: false, score: score.map(str::to_owned) };
             listing.judge(&keys(), "a").map(|violation| (violation.expected, violation.found))
         };
         let told = |expected: &str, found: &str| Some((expected.to_owned(), found.to_owned()));
@@ -182,5 +210,12 @@ mod tests {
         assert_eq!(judge(true, false, None), told("\"a\", who has a view", "no such user"));
         assert_eq!(judge(false, false, Some("0")), told("only users with a view", "\"a\", who has none"));
         assert_eq!(judge(true, false, Some("1")), told("\"a\" at 0", "\"a\" at 1"));
+        let active = |profile| {
+            let listing = Listing { profile, birthdays: true, activity: true, score: Some("0".to_owned()) };
+            listing.judge(&keys(), "a").map(|violation| (violation.key, violation.expected))
+        };
+        assert_eq!(active(true), None);
+        let key = keys().profile(&"a".parse().unwrap()).to_string();
+        assert_eq!(active(false), Some((key, "a profile of somebody with activity".to_owned())));
     }
 }

@@ -90,3 +90,42 @@ fn what_depends_on_the_moment_is_not_compared() {
     found.insert(key("birthdays", ":2020-01-01"), Content::Sorted([("42:1".to_owned(), 1)].into()));
     assert_eq!(oracle.differences(window(), &found), [""; 0]);
 }
+
+#[test]
+fn activity_counts_by_the_zone_of_the_time_and_by_category() {
+    let mut rules = Rules::default();
+    (rules.top_max, rules.profile_fields_max) = (2, 1);
+    let mut oracle = Oracle::new(rules, Keys::new("").unwrap(), Layout::new(1).unwrap());
+    let entries = [
+        "type=activity user=42 category=a weight=3 version=7",
+        "type=profile user=42 profile.tz=Pacific/Kiritimati profile.city=Ulm at=5",
+        "type=activity user=42 category=b weight=3",
+        "type=profile user=42 profile.bio=x",
+        "type=profile user=42 profile.tz=Mars",
+        "type=profile user=42 profile.bio=x profile.city= at=6",
+        "type=activity user=42 category=c weight=2",
+        "type=activity user=42 category=c weight=4 at=1795892400000",
+        "type=activity user=42 at=1700000000000",
+        "type=activity user=43 weight=0",
+    ];
+    for (at, text) in entries.iter().enumerate() {
+        oracle.entry(Shard(0), EntryId::new(NOW, at as u64), Some(&fields(text)));
+    }
+    let contents = oracle.contents(window());
+    // 19:00 UTC is the next day already on Kiritimati, and so a day earlier is this one.
+    assert_eq!(contents[&key("user", ":42:activity")], hash([("2026-11-29", "7"), ("2026-11-30", "5")]));
+    assert_eq!(contents[&key("user", ":42:top")], Content::Sorted([("b".to_owned(), 3), ("c".to_owned(), 4)].into()));
+    let profile = [
+        ("schema", "2"),
+        ("version", "2"),
+        ("updated_at", "6"),
+        ("last_activity", "1795978800000"),
+        ("tz", "Pacific/Kiritimati"),
+        ("bio", "x"),
+    ];
+    assert_eq!(contents[&key("user", ":42:profile")], hash(profile));
+    let Content::Stream(dead) = &contents[&key("dlq", "")] else { panic!("no letters") };
+    let kinds: Vec<_> = dead.iter().map(|(_, fields)| fields[1].1.clone()).collect();
+    assert_eq!(kinds, ["profile_full", "no_such_zone", "not_a_number"]);
+    assert_eq!(oracle.counts(Shard(0)), Counts { entries: 10, dead: 3, skipped: 1 });
+}

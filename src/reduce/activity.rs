@@ -122,3 +122,116 @@ impl Top {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::key::Keys;
+    use crate::shard::{Layout, Shard};
+
+    type Weights = BTreeMap<String, u64>;
+
+    fn weights(pairs: &[(&str, u64)]) -> Weights {
+        pairs.iter().map(|(name, weight)| ((*name).to_owned(), *weight)).collect()
+    }
+
+    /// One batch on what is stored, as the store loads and writes it.
+    fn batch(stored: &mut Weights, entries: &[(String, u32)], top_max: u64) {
+        let mut plan = UserPlan::new("42".parse().unwrap(), None);
+        for (category, _) in entries {
+            if !plan.categories.contains(category) {
+                plan.categories.push(category.clone());
+            }
+        }
+        let mut order: Vec<_> = stored.iter().map(|(name, weight)| (*weight, name.clone())).collect();
+        order.sort();
+        let loaded = UserLoaded {
+            weights: plan.categories.iter().map(|name| stored.get(name).copied()).collect(),
+            top_length: stored.len() as u64,
+            lightest: order.into_iter().take(plan.lightest()).map(|(weight, name)| (name, weight)).collect(),
+            ..UserLoaded::default()
+        };
+        let mut top = Top::new(&plan, &loaded);
+        for (category, weight) in entries {
+            top.add(category, *weight, top_max);
+        }
+        let mut ops = Vec::new();
+        let keys = Keys::new("").unwrap().shard(&Layout::new(1).unwrap(), Shard(0));
+        top.write(|| keys.top(&plan.user), &mut ops);
+        for op in ops {
+            match op {
+                Op::SortedRemove { members, .. } => stored.retain(|name, _| !members.contains(name)),
+                Op::SortedAdd { members, .. } => {
+                    stored.extend(members.into_iter().map(|(weight, name)| (name, weight as u64)));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn one_by_one(stored: &mut Weights, entries: &[(&str, u32)], top_max: u64) {
+        for (category, weight) in entries {
+            batch(stored, &[((*category).to_owned(), *weight)], top_max);
+        }
+    }
+
+    #[test]
+    fn what_was_never_pushed_out_is_exact_and_the_rest_begins_anew() {
+        let mut top = weights(&[]);
+        one_by_one(&mut top, &[("a", 5), ("b", 4), ("a", 5), ("c", 3), ("b", 1)], 3);
+        assert_eq!(top, weights(&[("a", 10), ("b", 5), ("c", 3)]));
+        // The heaviest of what was kept and the new one.
+        one_by_one(&mut top, &[("d", 4)], 3);
+        assert_eq!(top, weights(&[("a", 10), ("b", 5), ("d", 4)]));
+        // It had 3 before, and nobody remembers.
+        one_by_one(&mut top, &[("c", 6)], 3);
+        assert_eq!(top, weights(&[("a", 10), ("b", 5), ("c", 6)]));
+    }
+
+    #[test]
+    fn small_steps_below_the_lightest_never_get_in_however_many() {
+        let mut top = weights(&[("a", 10), ("b", 5)]);
+        for _ in 0..1000 {
+            one_by_one(&mut top, &[("busy", 4)], 2);
+        }
+        assert_eq!(top, weights(&[("a", 10), ("b", 5)]));
+        one_by_one(&mut top, &[("busy", 6)], 2);
+        assert_eq!(top, weights(&[("a", 10), ("busy", 6)]));
+    }
+
+    proptest! {
+        /// However the entries fall into batches, and whatever little of the ranking was loaded for them: it is the same as
+        /// with all of it in sight, one entry at a time.
+        #[test]
+        fn batches_make_no_difference(
+            entries in prop::collection::vec((0..9u8, 1..6u32), 1..80),
+            cuts in prop::collection::vec(1..9usize, 80),
+            top_max in 1..6u64,
+        ) {
+            let entries: Vec<(String, u32)> =
+                entries.into_iter().map(|(category, weight)| (format!("c{category}"), weight)).collect();
+            let (mut found, mut rest) = (Weights::new(), &entries[..]);
+            for cut in cuts {
+                let (head, tail) = rest.split_at(cut.min(rest.len()));
+                batch(&mut found, head, top_max);
+                rest = tail;
+            }
+            let (mut expected, mut sums, mut pushed) = (Weights::new(), Weights::new(), Vec::new());
+            for (category, weight) in &entries {
+                *expected.entry(category.clone()).or_default() += u64::from(*weight);
+                *sums.entry(category.clone()).or_default() += u64::from(*weight);
+                if expected.len() as u64 > top_max {
+                    let lightest = expected.iter().map(|(name, weight)| (*weight, name.clone())).min().unwrap().1;
+                    expected.remove(&lightest);
+                    pushed.push(lightest);
+                }
+            }
+            prop_assert_eq!(&found, &expected);
+            for (category, weight) in found.iter().filter(|(category, _)| !pushed.contains(category)) {
+                prop_assert_eq!(sums[category], *weight, "{} was never pushed out", category);
+            }
+        }
+    }
+}

@@ -32,6 +32,7 @@ impl Used {
             &["add", "user=bar", "friend=foo"],
             &["remove", "user=bar", "friend=foo"],
             &["birthday", "user=123456789", "birthday=--02-29"],
+            &["activity", "user=foo", "category=music", "weight=3"],
         ] {
             let written = stage.heyday(&[&["write"], change].concat());
             assert_eq!(written.code, 0, "{}", written.stderr);
@@ -89,8 +90,8 @@ async fn used_layout_passes_and_is_counted() {
     assert_eq!((&answer["undecided"], &answer["repaired"], &answer["not_rolled"]), (&json!([]), &json!([]), &json!(0)));
     assert_eq!((&checked["shards"], &checked["users"], &checked["friends"]), (&json!(4), &json!(2), &json!(2)));
     assert_eq!(
-        (&checked["versions"], &checked["producers"], &checked["day_members"]),
-        (&json!(1), &json!(1), &json!(1))
+        (&checked["versions"], &checked["activity"], &checked["producers"], &checked["day_members"]),
+        (&json!(1), &json!(2), &json!(1), &json!(1))
     );
     let text = used.stage.heyday(&["check"]);
     assert_eq!((text.code, text.stderr.as_str()), (0, ""));
@@ -140,6 +141,9 @@ async fn keys_that_should_not_be_there_are_named() {
 #[tokio::test]
 async fn lives_that_are_too_long_or_too_short_are_named() {
     let used = Used::new().await;
+    let activity = used.key("activity");
+    let line = format!("expiry {activity}: expected to expire, found no time to live");
+    used.names(&["PERSIST", activity], &["EXPIRE", activity, "1000"], &[line]).await;
     let users = used.key("users");
     let line = format!("expiry {users}: expected to live for ever, found that it expires at 33000000000000");
     used.names(&["PEXPIREAT", users, "33000000000000"], &["PERSIST", users], &[line]).await;
@@ -165,6 +169,18 @@ async fn views_that_are_not_well_formed_are_named() {
     used.names(&["HDEL", profile, "schema"], &["HSET", profile, "schema", "1"], &[line]).await;
     let line = format!("view {versions}: expected version or version:removed_at for \"qux\", found \"x\"");
     used.names(&["HSET", versions, "qux", "x"], &["HDEL", versions, "qux"], &[line]).await;
+    let (activity, top) = (used.key("activity"), used.key("top"));
+    let line = format!("view {activity}: expected a day, found \"today\"");
+    used.names(&["HSET", activity, "today", "1"], &["HDEL", activity, "today"], &[line]).await;
+    let line = format!("view {top}: expected a sum of weights for \"music\", found \"1.5\"");
+    used.names(&["ZADD", top, "1.5", "music"], &["ZADD", top, "3", "music"], &[line]).await;
+    let line = format!("view {profile}: expected a time zone as tz, found \"Mars\"");
+    used.redis(&["HSET", profile, "schema", "2"]).await;
+    used.names(&["HSET", profile, "tz", "Mars"], &["HDEL", profile, "tz"], &[line]).await;
+    let bar = used.stage.json(&["shard", "bar", "--json"])["keys"].clone();
+    let (top, profile) = (bar["top"].as_str().unwrap(), bar["profile"].as_str().unwrap());
+    let line = format!("view {profile}: expected a profile of somebody with activity, found no such key");
+    used.names(&["ZADD", top, "1", "music"], &["DEL", top], &[line]).await;
     let producers = used.key("producers");
     let line = format!("producer {producers}: expected seq:last_seen for \"q\", found \"7\"");
     used.names(&["HSET", producers, "q", "7"], &["HDEL", producers, "q"], &[line]).await;
@@ -178,8 +194,8 @@ async fn state_and_group_that_do_not_fit_are_named() {
     let (applied, generation, last) = (field("applied").await, field("generation").await, field("last").await);
     let line = format!("state {state}: expected a number as generation, found \"x\"");
     used.names(&["HSET", state, "generation", "x"], &["HSET", state, "generation", &generation], &[line]).await;
-    let line = format!("state {state}: expected at most 3 dead and skipped, found 4 dead and 0 skipped");
-    used.names(&["HSET", state, "dead", "4"], &["HSET", state, "dead", "0"], &[line]).await;
+    let line = format!("state {state}: expected at most 4 dead and skipped, found 5 dead and 0 skipped");
+    used.names(&["HSET", state, "dead", "5"], &["HSET", state, "dead", "0"], &[line]).await;
     let line = format!("group {changes}: expected delivered up to {applied}, which is applied, found 0-0");
     used.names(
         &["XGROUP", "SETID", changes, "heyday", "0"],

@@ -52,7 +52,7 @@ async fn change_is_appended_where_it_says() {
 async fn wrong_change_is_refused_with_its_reason() {
     let stage = Stage::with_shards(4).await;
     let long = format!("user={}", "x".repeat(65));
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 17] = [
         (
             &["befriend", "user=1"],
             "type \"befriend\": expected add, remove, update, birthday, profile, activity or forget",
@@ -70,6 +70,9 @@ async fn wrong_change_is_refused_with_its_reason() {
         (&["add", "user=1", "friend=2", "brithday=1990-05-01"], "brithday: no such field for this type"),
         (&["profile", "user=1", "profile.city=a", "profile.city=b"], "profile.city \"b\": given more than once"),
         (&["add", "user=1", "friend"], "expected FIELD=VALUE"),
+        (&["activity", "user=1", "weight=0"], "weight \"0\": expected a whole number from 1 to 1000000"),
+        (&["activity", "user=1", "category=a b"], "category \"a b\": contains ' '"),
+        (&["activity", "user=1", "version=3"], "version: no such field for this type"),
     ];
     for (arguments, expected) in cases {
         let refused = stage.heyday(&[&["write"], arguments].concat());
@@ -128,6 +131,27 @@ async fn bad_lines_are_named_and_stop_or_are_skipped() {
     assert!(said[1].starts_with("heyday: line 4: field \"friend\": an object; expected"), "{}", said[1]);
     assert!(said[2].starts_with("heyday: line 5: "), "{}", said[2]);
     assert_eq!(said.len(), 4);
+}
+
+#[tokio::test]
+async fn activity_of_a_command_and_of_a_file_adds_up() {
+    let stage = Stage::with_shards(4).await;
+    let _worker = stage.worker().await;
+    let written = stage.heyday(&["write", "activity", "user=foo", "category=music", "weight=3"]);
+    assert_eq!((written.code, written.stderr.as_str()), (0, ""));
+    let lines = [
+        r#"{"type":"activity","user":"foo","category":"music","weight":4}"#,
+        r#"{"type":"activity","user":"foo","weight":1000001}"#,
+        r#"{"type":"activity","user":"foo"}"#,
+    ];
+    let (_folder, path) = file(&lines.map(str::to_owned));
+    let written = stage.heyday(&["write", "--file", &path, "--on-error", "skip"]);
+    assert_eq!(written.code, 1);
+    let said = written.stderr.lines().next().unwrap();
+    assert_eq!(said, "heyday: line 2: weight \"1000001\": expected a whole number from 1 to 1000000");
+    settled(&stage).await;
+    let view = stage.json(&["read", "foo", "--json"]);
+    assert_eq!((&view["activity"]["last_7_days"], &view["top"][0]["weight"]), (&json!(8), &json!(7)), "{view}");
 }
 
 #[tokio::test]

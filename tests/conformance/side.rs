@@ -88,7 +88,9 @@ impl<G: Ground> Side<G> {
                 prepared: None,
             });
         }
-        Side { ground, keys, rules: Rules::default(), players, planted: Vec::new(), normal: Normal::default() }
+        // So narrow that profiles are full and categories pushed out.
+        let rules = Rules { top_max: 4, profile_fields_max: 4, ..Rules::default() };
+        Side { ground, keys, rules, players, planted: Vec::new(), normal: Normal::default() }
     }
 
     pub async fn perform(&mut self, operation: &Operation) -> String {
@@ -170,6 +172,8 @@ impl<G: Ground> Side<G> {
                     self.keys.birthdays(&user),
                     self.keys.profile(&user),
                     self.keys.versions(&user),
+                    self.keys.activity(&user),
+                    self.keys.top(&user),
                     self.keys.day(today),
                     self.keys.producers.clone(),
                 ];

@@ -136,13 +136,18 @@ pub fn live(life: Life) -> Verdict {
     verdict
 }
 
+/// So narrow that profiles are full and categories pushed out.
+fn rules() -> Rules {
+    Rules { top_max: 5, profile_fields_max: 4, ..Rules::default() }
+}
+
 /// What a worker process with a client of its own works with.
 pub fn context(model: &Model, options: Options) -> Context<Model> {
     Context {
         store: model.client(),
         layout: model.layout().clone(),
         keys: model.keys().clone(),
-        rules: Arc::new(Rules::default()),
+        rules: Arc::new(rules()),
         metrics: Metrics::new(Health::new(options.lease_ttl)),
         options: Arc::new(options),
     }
@@ -171,7 +176,7 @@ mod panics {
 impl World {
     fn new(life: &Life) -> World {
         let mut random = SmallRng::seed_from_u64(life.seed);
-        let rules = Arc::new(Rules::default());
+        let rules = Arc::new(rules());
         let begin = if random.random_bool(0.5) { EVENING } else { DAYBREAK };
         let layout = Layout::new([1, 2, 4][random.random_range(0..3)]).expect("a power of two");
         let keys = Keys::new(["", "sim:"][random.random_range(0..2)]).expect("a good prefix");

@@ -27,6 +27,7 @@ struct Checked {
     users: u64,
     friends: u64,
     versions: u64,
+    activity: u64,
     producers: u64,
     day_members: u64,
     log_entries: u64,
@@ -78,6 +79,7 @@ impl Answer {
                 users: counts.users,
                 friends: counts.friends,
                 versions: counts.versions,
+                activity: counts.activity,
                 producers: counts.producers,
                 day_members: counts.day_members,
                 log_entries: counts.log_entries,
@@ -124,7 +126,8 @@ impl Answer {
     }
 
     fn print_checked(&self) -> std::io::Result<()> {
-        let Checked { shards, keys, users, friends, versions, producers, day_members, log_entries } = &self.checked;
+        let Checked { shards, keys, users, friends, versions, activity, producers, day_members, log_entries } =
+            &self.checked;
         let mut table = output::table(&["checked", "number"]);
         for (what, number) in [
             ("shards", shards),
@@ -132,6 +135,7 @@ impl Answer {
             ("users", users),
             ("friends", friends),
             ("versions", versions),
+            ("activity", activity),
             ("producers", producers),
             ("day members", day_members),
             ("log entries", log_entries),

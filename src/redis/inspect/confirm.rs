@@ -39,6 +39,7 @@ impl Suspect {
                 if let Ok(id) = user.parse::<UserId>() {
                     questions.push(command(&["EXISTS", keys.profile(&id).as_str()]));
                     questions.push(command(&["EXISTS", keys.birthdays(&id).as_str()]));
+                    questions.push(command(&["EXISTS", keys.activity(&id).as_str(), keys.top(&id).as_str()]));
                 }
                 questions
             }
@@ -126,7 +127,7 @@ pub(super) fn stored(member: &str, replies: &[Reply]) -> Option<Option<String>> 
 /// None where the user's keys cannot be read.
 pub(super) fn listing(replies: &[Reply]) -> Option<Listing> {
     let exists = |at: usize| replies.get(at).is_some_and(|reply| reply.as_u64().is_ok_and(|count| count > 0));
-    Some(Listing { score: text(&replies[0])?, profile: exists(1), birthdays: exists(2) })
+    Some(Listing { score: text(&replies[0])?, profile: exists(1), birthdays: exists(2), activity: exists(3) })
 }
 
 /// A string or nothing; none where the key is of another type.

@@ -24,6 +24,8 @@ pub struct Counts {
     pub users: u64,
     pub friends: u64,
     pub versions: u64,
+    /// Days and categories.
+    pub activity: u64,
     pub producers: u64,
     pub day_members: u64,
     pub log_entries: u64,

@@ -13,6 +13,7 @@ mod scan;
 mod shard;
 mod source;
 mod users;
+mod walks;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -8,11 +8,11 @@ use bytes::Bytes;
 use tokio::time::{Instant, sleep};
 
 use super::confirm::Suspect;
-use super::scan::{By, Scan};
+use super::walks::{Walk, Walked};
 use super::{Check, Ground};
 use crate::change::UserId;
 use crate::error::ServerCode;
-use crate::invariant::{Kind, Progress, Violation, judge_kind, judge_version, life, shown};
+use crate::invariant::{Kind, Progress, Violation, judge_kind, life, shown};
 use crate::key::{Found, slot_of_name};
 use crate::redis::query::{command, escaped};
 use crate::redis::{Error, NodeAddress, Pipeline, Reply};
@@ -21,7 +21,7 @@ use crate::shard::Shard;
 /// Names that a step of SCAN goes past.
 const NAMES_STEP: u64 = 500;
 /// Keys that are begun to be walked through together.
-const SCANS_MAX: usize = 64;
+pub(super) const SCANS_MAX: usize = 64;
 /// Once as the slot map says, and again for shards that moved meanwhile.
 const PASSES_MAX: usize = 4;
 /// A copy is looked at so often, with pauses, before it counts: a node that gave a slot up needs a moment to forget it.
@@ -40,7 +40,9 @@ struct Wanted {
 struct Looked {
     violations: BTreeMap<Shard, Vec<Violation>>,
     suspects: BTreeMap<Shard, BTreeSet<Suspect>>,
-    versions: Vec<(String, u16)>,
+    /// Users with activity: they have a profile.
+    active: BTreeSet<(Shard, UserId)>,
+    walks: Vec<Walk>,
 }
 
 impl Check<'_> {
@@ -191,10 +193,17 @@ impl Check<'_> {
                 let found = format!("\"{user}\" of shard {}", self.layout.shard_of(&user));
                 self.findings.note_all([Violation::new(Kind::WrongShard, name, expected(), found)]);
             }
-            Ok(_) if view == "versions" => looked.versions.push((name, self.layout.slot(shard))),
-            Ok(user) => {
-                looked.suspects.entry(shard).or_default().insert(Suspect::Listing { user: user.to_string() });
-            }
+            Ok(user) => match Walked::of(view) {
+                Some(view) => {
+                    looked.walks.push(Walk { name, slot: self.layout.slot(shard), view });
+                    if view != Walked::Versions {
+                        looked.active.insert((shard, user));
+                    }
+                }
+                None => {
+                    looked.suspects.entry(shard).or_default().insert(Suspect::Listing { user: user.to_string() });
+                }
+            },
         }
     }
 
@@ -213,41 +222,24 @@ impl Check<'_> {
                 })
             })
             .collect();
-        self.unlisted(listings).await?;
-        for chunk in looked.versions.chunks(SCANS_MAX) {
-            self.versions(chunk).await?;
-        }
-        Ok(())
+        let score = |shard, user: &str| command(&["ZSCORE", self.shard_keys(shard).users.as_str(), user]);
+        let profile = |shard, user: &UserId| command(&["EXISTS", self.shard_keys(shard).profile(user).as_str()]);
+        let listed = listings.into_iter().map(|(shard, user)| (shard, score(shard, &user), user));
+        let active =
+            looked.active.into_iter().map(|(shard, user)| (shard, profile(shard, &user), user.as_str().to_owned()));
+        self.lacking(listed.chain(active).collect()).await?;
+        self.walks(&looked.walks).await
     }
 
-    /// Most are small, so the first page of each comes with the others'.
-    async fn versions(&mut self, keys: &[(String, u16)]) -> Result<(), Error> {
-        let mut scans: Vec<Scan> = keys.iter().map(|(name, slot)| Scan::new(By::Hash, name, *slot)).collect();
-        let steps: Vec<_> = keys.iter().zip(&scans).map(|((_, slot), scan)| (*slot, scan.step())).collect();
-        let replies = self.source.ask(&steps).await?;
-        let unrest = self.source.unrest();
-        for (((name, _), scan), reply) in keys.iter().zip(&mut scans).zip(&replies) {
-            let mut next = Some(scan.take(reply, unrest)?);
-            while let Some(page) = next {
-                self.findings.counts.versions += page.len() as u64;
-                let wrong = page.iter().filter_map(|(field, value)| judge_version(name, field, value));
-                self.findings.note_all(wrong);
-                next = self.page(scan).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Looks into those of the users with a view whom `users` does not list.
-    async fn unlisted(&mut self, listings: Vec<(Shard, String)>) -> Result<(), Error> {
-        let question = |(shard, user): &(Shard, String)| {
-            let keys = self.shard_keys(*shard);
-            (keys.slot, command(&["ZSCORE", keys.users.as_str(), user]))
-        };
+    /// Looks into the users for whom a question finds nothing: those with a view whom `users` does not list, and those with
+    /// activity who have no profile.
+    async fn lacking(&mut self, listings: Vec<(Shard, Pipeline, String)>) -> Result<(), Error> {
+        let question = |(shard, question, _): &(Shard, Pipeline, String)| (self.layout.slot(*shard), question.clone());
         let questions: Vec<_> = listings.iter().map(question).collect();
         let replies = self.source.ask(&questions).await?;
         let mut suspects: BTreeMap<Shard, BTreeSet<Suspect>> = BTreeMap::new();
-        for ((shard, user), _) in listings.into_iter().zip(&replies).filter(|(_, score)| score.is_null()) {
+        let lacking = |reply: &Reply| matches!(reply, Reply::Null | Reply::Integer(0));
+        for ((shard, _, user), _) in listings.into_iter().zip(&replies).filter(|(_, reply)| lacking(reply)) {
             suspects.entry(shard).or_default().insert(Suspect::Listing { user });
         }
         for (shard, suspects) in suspects {
