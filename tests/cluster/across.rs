@@ -228,6 +228,7 @@ async fn a_forgotten_user_leaves_nothing_and_begins_clean() {
     workers.start();
     append(&scene, "type=birthday user=42 birthday=1990-05-01").await;
     append(&scene, "type=profile user=42 profile.role=admin").await;
+    append(&scene, "type=activity user=42 category=music weight=3").await;
     for friend in 0..30 {
         append(&scene, &format!("type=add user=42 friend=f{friend} birthday=1991-0{}-01 mutual=1", 1 + friend % 9))
             .await;
@@ -250,7 +251,12 @@ async fn a_forgotten_user_leaves_nothing_and_begins_clean() {
     assert!(friends(&scene, "f7").await.is_empty() && friends(&scene, "f0").await == dates([("f1", "")]));
 
     append(&scene, "type=add user=f7 friend=42 mutual=1").await;
+    append(&scene, "type=activity user=42 category=news weight=2").await;
     scene.settle(WAIT).await;
+    assert_eq!(
+        scene.command(keys.shard, &["ZRANGE", keys.top(&user).as_str(), "0", "-1"]).await.as_array().unwrap().len(),
+        1
+    );
     assert_eq!(friends(&scene, "f7").await, dates([("42", "")]));
     assert_eq!(friends(&scene, "42").await, dates([("f7", "")]));
     prove(&scene, &[id("42"), id("f7")]).await;
