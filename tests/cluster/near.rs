@@ -13,7 +13,9 @@ use heyday::client::reader::{self, Error, State};
 use heyday::client::subscriber::{self, Event};
 use heyday::client::writer::{self, Writer};
 use heyday::position::CommitId;
+use heyday::redis::Pipeline;
 use heyday::shard::Shard;
+use heyday::signal::Signal;
 
 use super::client::{Ground, WAIT};
 use super::reader::{SHARD, store};
@@ -96,6 +98,31 @@ async fn where_signals_are_not_heard_redis_is_asked() {
     proxy.release();
     sure(&near, SHARD).await;
     assert_eq!((near.read(&user).await.unwrap().state, near.round_trips()), (State::Live, 3));
+}
+
+#[tokio::test]
+async fn after_a_reset_everything_of_the_shard_is_read_again() {
+    let ground = Ground::new(&shared_cluster().await, 1).await;
+    let user = store(&ground, 0).await;
+    let near = ground.hub.near(Options { poll_interval: OFTEN, ..options() }).await.unwrap();
+    let mut events = near.events(8);
+    sure(&near, SHARD).await;
+    near.read(&user).await.unwrap();
+    let keys = ground.hub.shard_keys(SHARD);
+    let mut pipeline = Pipeline::new();
+    pipeline.push(&["MULTI"]);
+    pipeline.push(&["HSET", keys.profile(&user).as_str(), "version", "4"]);
+    pipeline.push(&["HSET", keys.state.as_str(), "last", "9-5"]);
+    // A log that begins in the middle: nobody can say what came before.
+    let (id, previous) = (CommitId::new(9, 5), CommitId::new(9, 4));
+    let signal = Signal { id, previous, at_milliseconds: 1, users: Vec::new() };
+    pipeline.command("XADD").arg(keys.log.as_bytes()).arg("9-5").arg("s").arg(signal.encode());
+    pipeline.command("EXEC");
+    ground.ask(SHARD, &pipeline).await;
+    let event = tokio::time::timeout(WAIT, events.next_event()).await.expect("an event");
+    assert_eq!(event, Some(Event::Reset { shard: SHARD }));
+    let view = near.read(&user).await.unwrap();
+    assert_eq!((view.profile.version, view.state, near.counts().resets), (4, State::Live, 1));
 }
 
 #[tokio::test]
