@@ -7,7 +7,7 @@ use jiff::{Span, Timestamp};
 
 use super::Content;
 use super::user::UserView;
-use crate::calendar::{Window, zone_named};
+use crate::calendar::zone_named;
 use crate::reduce::Rules;
 
 /// Sums of weights.
@@ -17,12 +17,8 @@ pub(super) struct Activity {
     pub top: BTreeMap<String, u64>,
 }
 
-/// The last days of which none may have been forgotten, whenever the entries were applied.
-const SURE_DAYS: i64 = 27;
-
 impl UserView {
-    /// Whether it did anything. `now` is the moment of the entry: when it is applied the day may be another one, which makes
-    /// a difference to the oldest days only.
+    /// Whether it did anything. `now` is the moment of the entry.
     pub fn active(&mut self, category: Option<&str>, weight: u64, (at, now): (u64, u64), rules: &Rules) -> bool {
         let at = at.min(now);
         let mut changed = false;
@@ -72,12 +68,4 @@ impl Activity {
     pub fn top(&self) -> Content {
         Content::Sorted(self.top.iter().map(|(name, sum)| (name.clone(), *sum as i64)).collect())
     }
-}
-
-/// Without the days that may have been forgotten or not.
-pub(super) fn comparable(days: &BTreeMap<String, String>, window: Window) -> Content {
-    let first = window.first - Span::new().days(SURE_DAYS);
-    let sure = |day: &str| day.parse::<Date>().map_or(true, |day| day >= first);
-    let days = days.iter().filter(|(day, _)| sure(day));
-    Content::Hash(days.map(|(day, sum)| (day.clone(), sum.clone())).collect())
 }

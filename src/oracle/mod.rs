@@ -128,12 +128,6 @@ impl Oracle {
             view.describe(&keys, &mut contents);
             self.days(view, &keys, window, &mut contents);
         }
-        let days = contents.iter_mut().filter(|(name, _)| name.ends_with(":activity"));
-        for (_, content) in days {
-            if let Content::Hash(days) = content {
-                *content = activity::comparable(days, window);
-            }
-        }
         contents.retain(|_, content| !content.is_empty());
         contents
     }
@@ -184,7 +178,6 @@ impl Oracle {
                 };
                 Content::Hash(fields.iter().map(|(name, value)| (name.clone(), timeless(value))).collect())
             }
-            ("user", Content::Hash(days)) if name.ends_with(":activity") => activity::comparable(days, window),
             ("dlq", Content::Stream(entries)) => {
                 Content::Stream(entries.iter().map(|(_, fields)| (String::new(), fields.clone())).collect())
             }

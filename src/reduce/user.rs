@@ -247,9 +247,11 @@ impl<'a> Working<'a> {
     }
 
     fn activity(&mut self, category: Option<&str>, weight: u32, moment: Moment) -> Outcome {
-        let at = moment.changed_at.min(moment.now);
+        // By the entry's own time, and not by the clock: settled again after a failover, it comes to the same.
+        let appended_at = moment.entry.milliseconds;
+        let at = moment.changed_at.min(appended_at);
         let zone = self.rules.calendar.zone(self.profile.get(ZONE_FIELD));
-        let (day, today) = (Calendar::today_in(&zone, at), Calendar::today_in(&zone, moment.now));
+        let (day, today) = (Calendar::today_in(&zone, at), Calendar::today_in(&zone, appended_at));
         let newest = self.profile.active(at);
         let counted = self.activity.count(weight, day, today);
         let weighed = category.is_some_and(|category| self.activity.add(category, weight, self.rules.top_max));
