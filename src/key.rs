@@ -63,7 +63,7 @@ pub const REGISTRY: &[Row] = &[
     row(
         "state:{t}",
         "HASH",
-        "`generation`, `last` (commit id), `applied` (entry id), `applied_at` (Unix ms), counters; `first`, `open` and `rolled` (days), `roll`, `rolled_at`, `roll_asked`; the last `owner`, `owned_at`, `released_at`, `moves`",
+        "`generation`, `last` (commit id), `applied` (entry id), `applied_at` (Unix ms), counters; `first`, `open` and `rolled` (days), `roll`, `rolled_at`, `roll_asked`; `rebuild` (the moment of the rebuild that is on, Unix ms); the last `owner`, `owned_at`, `released_at`, `moves`",
         "for ever",
         false,
     ),
@@ -84,7 +84,7 @@ pub const REGISTRY: &[Row] = &[
     row(
         "user:{t}:ID:versions",
         "HASH",
-        "friend id or `:FIELD` -> version, `version:removed_at` for a tombstone; `ID:` and `::` -> order",
+        "friend id or `:FIELD` -> version, `version:removed_at` for a tombstone; `ID:` and `::` -> order; `ID:@` and `:FIELD:@` -> when it was changed during a rebuild",
         "with the user; tombstones pruned",
         false,
     ),
@@ -293,6 +293,12 @@ pub const FORGOTTEN_FIELD: &str = "::";
 /// The field of `versions` that tells when both sides of a friendship were changed last.
 pub fn order_field(friend: &UserId) -> String {
     [friend.as_str(), ":"].concat()
+}
+
+/// The field of `versions` that tells when a friendship, or a profile field by its version field, was changed last; kept
+/// while a rebuild is on.
+pub fn changed_field(field: &str) -> String {
+    [field, ":@"].concat()
 }
 
 /// The field of `versions` for a profile field: friend ids contain no colon.

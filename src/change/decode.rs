@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use jiff::civil::Date;
 
 use super::id::name;
+use super::snapshot::{Listed, SNAPSHOT_FIELDS_MAX, SNAPSHOT_LIST_BYTES_MAX, Snapshot, parse_version};
 use super::{
     Action, CATEGORY_BYTES_MAX, Change, Fields, Limits, MIRROR_USERS_MAX, Mirror, PROFILE_NAME_BYTES_MAX,
     PROFILE_RESERVED, WEIGHT_MAX, ZONE_FIELD,
@@ -21,8 +22,10 @@ impl Change {
     /// `entry_milliseconds` is the entry id's time, against which a future date is judged: so the same entry always
     /// gets the same verdict, whoever reads it and when.
     pub fn decode(fields: &Fields, limits: &Limits, entry_milliseconds: u64) -> Result<Change, Rejection> {
-        if fields.len() > limits.fields_max {
-            let problem = Problem::TooMany { fields: fields.len(), fields_max: limits.fields_max };
+        let is_snapshot = fields.iter().any(|(name, value)| name == "type" && value == "snapshot");
+        let fields_max = if is_snapshot { limits.fields_max.max(SNAPSHOT_FIELDS_MAX) } else { limits.fields_max };
+        if fields.len() > fields_max {
+            let problem = Problem::TooMany { fields: fields.len(), fields_max };
             return Err(Rejection::new("entry", None, problem));
         }
         let mut raw = Raw::gather(fields, limits)?;
@@ -61,9 +64,9 @@ struct Raw<'a> {
     unknown: Vec<&'a Bytes>,
 }
 
-const KNOWN: [&str; 15] = [
+const KNOWN: [&str; 20] = [
     "type", "user", "friend", "birthday", "mutual", "category", "weight", "version", "id", "producer", "seq", "at",
-    "others", "order", "ask",
+    "others", "order", "ask", "friends", "from", "to", "whole", "versions",
 ];
 /// What the names of types begin with that only shards write.
 const MIRROR_PREFIX: &str = "mirror.";
@@ -80,7 +83,11 @@ impl<'a> Raw<'a> {
                 raw.unknown.push(name);
                 continue;
             }
-            let bytes_max = if &name[..] == b"others" { OTHERS_BYTES_MAX } else { limits.field_bytes_max };
+            let bytes_max = match &name[..] {
+                b"others" => OTHERS_BYTES_MAX,
+                b"friends" | b"versions" => SNAPSHOT_LIST_BYTES_MAX,
+                _ => limits.field_bytes_max,
+            };
             if value.len() > bytes_max {
                 return Err(reject(Problem::TooLong { bytes: value.len(), bytes_max }));
             }
@@ -105,6 +112,9 @@ impl<'a> Raw<'a> {
         let user = self.user("user")?;
         if let Some(what) = kind.strip_prefix(MIRROR_PREFIX) {
             return self.mirrored(kind, what, user);
+        }
+        if kind == "snapshot" {
+            return self.snapshot(user, now);
         }
         let action = self.action(kind, &user, now)?;
         let version = if action.has_version() { self.number("version")? } else { None };
@@ -133,6 +143,45 @@ impl<'a> Raw<'a> {
         Ok(Change { others, version, relayed, ..Change::new(user, Action::Mirror(mirror)) })
     }
 
+    /// What `heyday rebuild` writes. The moment is needed: it decides what is newer.
+    fn snapshot(&mut self, user: UserId, now: u64) -> Result<Change, Rejection> {
+        let (from, to, whole) = (self.user_optional("from")?, self.user_optional("to")?, self.flag("whole")?);
+        let (birthday, profile) = (self.birthday(now)?, self.profile_fields()?);
+        let versions = self.list("versions", parse_version)?;
+        let friends = self.list("friends", Listed::parse)?;
+        let snapshot = Snapshot { friends, from, to, whole, birthday, profile, versions };
+        self.check_friends(&user, &snapshot, now)?;
+        let at = self.number("at")?.ok_or_else(|| Rejection::new("at", None, Problem::Missing))?;
+        let action = Action::Snapshot(Box::new(snapshot));
+        Ok(Change { at: Some(at), producer: self.producer()?, ..Change::new(user, action) })
+    }
+
+    fn check_friends(&self, user: &UserId, snapshot: &Snapshot, now: u64) -> Result<(), Rejection> {
+        let (latest, mut before) = (latest(now), None);
+        for Listed { friend, birthday, .. } in &snapshot.friends {
+            let reject = |problem| Err(Rejection::new("friends", Some(friend.as_str().as_bytes()), problem));
+            if friend == user {
+                return reject(Problem::SameAsUser);
+            }
+            if before.is_some_and(|before| friend <= before) || !snapshot.covers(friend.as_str()) {
+                return reject(Problem::NotAscending);
+            }
+            if birthday.date().is_some_and(|date| date > latest) {
+                return reject(Problem::Future);
+            }
+            before = Some(friend);
+        }
+        Ok(())
+    }
+
+    fn list<T>(&mut self, field: &'static str, parse: fn(&str) -> Result<T, Problem>) -> Result<Vec<T>, Rejection> {
+        let Some(text) = self.take(field).filter(|text| !text.is_empty()) else {
+            return Ok(Vec::new());
+        };
+        let item = |item: &str| parse(item).map_err(|problem| Rejection::new(field, Some(item.as_bytes()), problem));
+        text.split(' ').map(item).collect()
+    }
+
     fn action(&mut self, kind: &'a str, user: &UserId, now: u64) -> Result<Action, Rejection> {
         match kind {
             "add" => {
@@ -152,6 +201,13 @@ impl<'a> Raw<'a> {
     fn user(&mut self, field: &'static str) -> Result<UserId, Rejection> {
         let text = self.take(field).ok_or_else(|| Rejection::new(field, None, Problem::Missing))?;
         text.parse().map_err(|problem| Rejection::new(field, Some(text.as_bytes()), problem))
+    }
+
+    fn user_optional(&mut self, field: &'static str) -> Result<Option<UserId>, Rejection> {
+        let Some(text) = self.take(field) else {
+            return Ok(None);
+        };
+        text.parse().map(Some).map_err(|problem| Rejection::new(field, Some(text.as_bytes()), problem))
     }
 
     fn friend(&mut self, user: &UserId) -> Result<UserId, Rejection> {
@@ -217,10 +273,15 @@ impl<'a> Raw<'a> {
     }
 
     fn profile(&mut self) -> Result<Action, Rejection> {
-        let named = std::mem::take(&mut self.profile);
-        if named.is_empty() {
+        let fields = self.profile_fields()?;
+        if fields.is_empty() {
             return Err(Rejection::new("profile.NAME", None, Problem::Missing));
         }
+        Ok(Action::Profile { fields })
+    }
+
+    fn profile_fields(&mut self) -> Result<Vec<(String, Option<String>)>, Rejection> {
+        let named = std::mem::take(&mut self.profile);
         let mut fields: Vec<(String, Option<String>)> = Vec::with_capacity(named.len());
         for (field, value) in named {
             let reject = |problem| Rejection::new(format!("profile.{field}"), Some(value.as_bytes()), problem);
@@ -236,7 +297,7 @@ impl<'a> Raw<'a> {
             }
             fields.push((field.to_owned(), (!value.is_empty()).then(|| value.to_owned())));
         }
-        Ok(Action::Profile { fields })
+        Ok(fields)
     }
 
     fn category(&mut self) -> Result<Option<String>, Rejection> {

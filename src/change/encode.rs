@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Action, Change, Mirror, UserId, shard_producer};
+use super::{Action, Change, Mirror, Snapshot, UserId, shard_producer};
 use crate::birthday::Birthday;
 
 /// A field's name and value, ready for XADD.
@@ -46,6 +46,7 @@ impl Change {
             }
             Action::Profile { .. } | Action::Forget => {}
             Action::Mirror(mirror) => mirror_fields(mirror, &self.others, &mut push),
+            Action::Snapshot(snapshot) => snapshot_fields(snapshot, &mut push),
         }
         let mut option = |name: &'static str, value: Option<String>| {
             if let Some(value) = value {
@@ -60,7 +61,12 @@ impl Change {
         option("producer", self.relayed.map(|relayed| shard_producer(relayed.source)));
         option("seq", self.relayed.map(|relayed| relayed.id.to_string()));
         option("at", self.at.map(|at| at.to_string()));
-        if let Action::Profile { fields: named } = &self.action {
+        let profile = match &self.action {
+            Action::Profile { fields } => Some(fields),
+            Action::Snapshot(snapshot) => Some(&snapshot.profile),
+            _ => None,
+        };
+        if let Some(named) = profile {
             let named = named
                 .iter()
                 .map(|(name, value)| (format!("profile.{name}").into(), value.as_deref().unwrap_or_default().into()));
@@ -92,6 +98,30 @@ fn mirror_fields<'a>(mirror: &Mirror, others: &[UserId], push: &mut impl FnMut(&
         }
         Mirror::Birthday { birthday, .. } => push("birthday", text(*birthday)),
         Mirror::Remove { order, .. } | Mirror::Forget { order, .. } => push("order", order.to_string().into()),
+    }
+}
+
+fn snapshot_fields<'a>(snapshot: &Snapshot, push: &mut impl FnMut(&'static str, Cow<'a, str>)) {
+    let mut friends = String::with_capacity(snapshot.friends.len() * 24);
+    snapshot.friends.iter().for_each(|listed| listed.write(&mut friends));
+    if !friends.is_empty() {
+        push("friends", friends.into());
+    }
+    if let Some(from) = &snapshot.from {
+        push("from", from.to_string().into());
+    }
+    if let Some(to) = &snapshot.to {
+        push("to", to.to_string().into());
+    }
+    if snapshot.whole {
+        push("whole", "1".into());
+    }
+    if let Some(birthday) = snapshot.birthday {
+        push("birthday", text(birthday));
+    }
+    let versions: Vec<String> = snapshot.versions.iter().map(|(name, version)| format!("{name}={version}")).collect();
+    if !versions.is_empty() {
+        push("versions", versions.join(" ").into());
     }
 }
 

@@ -6,6 +6,7 @@ mod decode;
 mod encode;
 mod id;
 mod rejection;
+mod snapshot;
 
 use bytes::Bytes;
 
@@ -16,6 +17,7 @@ use crate::shard::Shard;
 pub use encode::Field;
 pub use id::UserId;
 pub use rejection::{KINDS, Problem, Rejection};
+pub use snapshot::{Listed, SNAPSHOT_FIELDS_MAX, SNAPSHOT_ITEM_BYTES_MAX, SNAPSHOT_LIST_BYTES_MAX, Snapshot};
 
 /// Longest user or friend id, in bytes.
 pub const USER_BYTES_MAX: usize = 64;
@@ -99,6 +101,8 @@ pub enum Action {
     Forget,
     /// What another shard tells.
     Mirror(Mirror),
+    /// What the user's view was at a moment, or a part of it.
+    Snapshot(Box<Snapshot>),
 }
 
 /// What one shard tells another: the other side of what happened to `friend`.
@@ -177,6 +181,7 @@ impl Action {
             | Action::Profile { .. }
             | Action::Activity { .. }
             | Action::Forget
+            | Action::Snapshot(_)
             | Action::Mirror(Mirror::Remove { .. } | Mirror::Forget { .. }) => None,
         }
     }
@@ -200,6 +205,7 @@ impl Action {
             Action::Mirror(Mirror::Remove { .. }) => "mirror.remove",
             Action::Mirror(Mirror::Birthday { .. }) => "mirror.birthday",
             Action::Mirror(Mirror::Forget { .. }) => "mirror.forget",
+            Action::Snapshot(_) => "snapshot",
         }
     }
 }

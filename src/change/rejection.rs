@@ -53,6 +53,10 @@ pub enum Problem {
     NotAShard,
     #[error("{users} users, at most {users_max} are allowed")]
     TooManyUsers { users: usize, users_max: usize },
+    #[error("expected items such as 77=1990-05-01 or 77=1990-05-01@7, parted by spaces")]
+    ListForm,
+    #[error("expected in the order of bytes, each once and within from and to")]
+    NotAscending,
     #[error("given without {0}")]
     Without(&'static str),
     #[error("expected a whole number from 1 to {WEIGHT_MAX}")]
@@ -138,9 +142,9 @@ impl Problem {
             }
             Problem::Forbidden(_) | Problem::Control(_) => Kind::ForbiddenCharacter,
             Problem::NotUtf8 => Kind::NotUtf8,
-            Problem::Repeated => Kind::Repeated,
+            Problem::Repeated | Problem::NotAscending => Kind::Repeated,
             Problem::SameAsUser => Kind::SameAsUser,
-            Problem::NoSuchDay | Problem::Future | Problem::DateForm => Kind::Birthday,
+            Problem::NoSuchDay | Problem::Future | Problem::DateForm | Problem::ListForm => Kind::Birthday,
             Problem::NoSuchZone => Kind::NoSuchZone,
             Problem::NotANumber | Problem::NotAFlag | Problem::NotAPosition | Problem::NotAShard | Problem::Weight => {
                 Kind::NotANumber

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use crate::change::{Action, Change, Fields, KINDS, Limits, Problem, Producer, Rejection};
-use crate::change::{Mirror, Relayed, UserId};
+use crate::change::{Listed, Mirror, Relayed, Snapshot, UserId};
 use crate::position::EntryId;
 
 /// 2026-11-29T19:00:00Z
@@ -42,6 +42,10 @@ fn good_entries_become_changes() {
         "type=mirror.add user=42 friend=77 birthday=1990-05-01 ask=1 order=5-0-3 producer=shard:3 seq=7-1",
         "type=mirror.birthday user=42 friend=77 birthday= producer=shard:3 seq=7-1",
         "type=mirror.forget user=42 friend=77 order=5-0-3",
+        "type=snapshot user=42 at=5",
+        "type=snapshot user=42 at=5 friends=77=1990-05-01",
+        "type=snapshot user=42 at=5 friends=7=7@=--05-01@9 from=7 to=8 whole=1 producer=rebuild:x seq=1",
+        "type=snapshot user=42 at=5 birthday=1990-05-01 profile.city= versions=city=7 whole=1",
     ] {
         assert!(decode(text).is_ok(), "{text}: {:?}", decode(text));
     }
@@ -90,6 +94,22 @@ fn bad_entries_say_field_value_and_expectation() {
             r#"producer "me": expected shard: and a number"#,
         ),
         ("type=mirror.remove user=42 friend=77 order=5-0-1 producer=shard:3", "seq: missing"),
+        ("type=snapshot user=42 friends=77=", "at: missing"),
+        ("type=snapshot user=42 at=5 friends=42=", r#"friends "42": the same as user"#),
+        ("type=snapshot user=42 at=5 friends=77=1990-02-30", r#"friends "77=1990-02-30": no such day"#),
+        ("type=snapshot user=42 at=5 friends=77=2999-01-01", r#"friends "77": in the future"#),
+        (
+            "type=snapshot user=42 at=5 friends=77",
+            r#"friends "77": expected items such as 77=1990-05-01 or 77=1990-05-01@7, parted by spaces"#,
+        ),
+        (
+            "type=snapshot user=42 at=5 friends=77= from=78",
+            r#"friends "77": expected in the order of bytes, each once and within from and to"#,
+        ),
+        (
+            "type=snapshot user=42 at=5 friends=77=@x",
+            r#"friends "77=@x": expected a number from 0 to 18446744073709551615"#,
+        ),
         (
             "type=mirror.steal user=42 friend=77",
             r#"type "mirror.steal": expected add, remove, update, birthday, profile, activity or forget"#,
@@ -232,9 +252,39 @@ fn any_change() -> impl Strategy<Value = Change> {
         })
 }
 
+fn any_snapshot() -> impl Strategy<Value = Change> {
+    let dates = prop_oneof![Just(""), Just("--02-29"), Just("1990-05-01")];
+    let version = any::<Option<u64>>();
+    let friends = proptest::collection::btree_map("f[a-z0-9=@]{1,12}", (dates.clone(), version), 0..20);
+    let profile = proptest::collection::btree_map("own_[a-z]{1,8}", proptest::option::of("[^\u{0}]{1,20}"), 0..5);
+    let versions = proptest::collection::btree_map("own_[a-z=]{1,8}", any::<u64>(), 0..3);
+    let birthday = |text| crate::birthday::Birthday::parse(text).unwrap();
+    let listed = move |(friend, (date, version)): (String, _)| Listed {
+        friend: friend.parse().unwrap(),
+        birthday: birthday(date),
+        version,
+    };
+    (friends, profile, versions, proptest::option::of(dates), any::<(bool, bool, bool)>(), any::<u64>()).prop_map(
+        move |(friends, profile, versions, date, (whole, from, to), at)| {
+            let snapshot = Snapshot {
+                friends: friends.into_iter().map(listed).collect(),
+                from: from.then(|| "f".parse().unwrap()),
+                to: to.then(|| "g".parse().unwrap()),
+                whole,
+                birthday: date.map(birthday),
+                profile: profile.into_iter().collect(),
+                versions: versions.into_iter().collect(),
+            };
+            let producer = Some(Producer { name: "rebuild:x".to_owned(), sequence: at });
+            let action = Action::Snapshot(Box::new(snapshot));
+            Change { at: Some(at), producer, ..Change::new("u".parse().unwrap(), action) }
+        },
+    )
+}
+
 proptest! {
     #[test]
-    fn what_is_encoded_decodes_to_the_same(change in any_change()) {
+    fn what_is_encoded_decodes_to_the_same(change in prop_oneof![any_change(), any_snapshot()]) {
         let entry: Fields = change.encode().into_iter()
             .map(|(name, value)| (Bytes::from(name.into_owned()), Bytes::from(value.into_owned())))
             .collect();
@@ -245,12 +295,12 @@ proptest! {
     #[test]
     fn no_bytes_panic(entry in proptest::collection::vec((
         prop_oneof![
-            proptest::sample::select(vec!["type", "user", "friend", "birthday", "profile.x", "category", "weight", "version", "seq", "at"])
+            proptest::sample::select(vec!["type", "user", "friend", "birthday", "profile.x", "category", "weight", "version", "seq", "at", "friends", "from", "to", "whole", "versions"])
                 .prop_map(|name| name.as_bytes().to_vec()),
             proptest::collection::vec(any::<u8>(), 0..12),
         ],
         prop_oneof![
-            proptest::sample::select(vec!["add", "remove", "profile", "activity", "42", "1990-05-01"])
+            proptest::sample::select(vec!["add", "remove", "profile", "activity", "snapshot", "42", "1990-05-01", "7=1990-05-01@8"])
                 .prop_map(|value| value.as_bytes().to_vec()),
             proptest::collection::vec(any::<u8>(), 0..80),
         ],

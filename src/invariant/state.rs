@@ -79,6 +79,7 @@ impl ShardFacts {
         fields.read::<Roll>("roll", "a roll under way", false);
         fields.read::<u64>("rolled_at", "a number", false);
         fields.read::<u64>("roll_asked", "a number", false);
+        fields.read::<u64>("rebuild", "a number", false);
         if let (Some(open), Some(rolled)) = (open, rolled)
             && rolled > open
         {

@@ -7,6 +7,7 @@ use crate::change::{SHARD_PRODUCER, UserId, ZONE_FIELD};
 use crate::key::{Key, ShardKeys};
 use crate::position::{EntryId, Order};
 use crate::profile::PROFILE_SCHEMA;
+use crate::reduce::is_change_mark;
 
 /// The fields of a profile that [`judge_profile`] looks at, in its order.
 pub const PROFILE_FIELDS: [&str; 6] = ["schema", "version", "updated_at", "birthday", "last_activity", ZONE_FIELD];
@@ -69,12 +70,12 @@ pub fn judge_profile(key: &Key, fields: [Option<&[u8]>; 6]) -> Vec<Violation> {
 
 /// One field of `versions`.
 pub fn judge_version(key: &str, field: &[u8], value: &[u8]) -> Option<Violation> {
-    let ordered = field.ends_with(b":");
-    let good = match ordered {
-        true => std::str::from_utf8(value).is_ok_and(|text| text.parse::<Order>().is_ok()),
-        false => pair(value).is_some() || number(value).is_some(),
+    let text = || std::str::from_utf8(value).unwrap_or("?");
+    let (good, what) = match field {
+        [.., b':', b'@'] => (is_change_mark(text()), "a moment, with ? or =DATE"),
+        [.., b':'] => (text().parse::<Order>().is_ok(), "an order"),
+        _ => (pair(value).is_some() || number(value).is_some(), "version or version:removed_at"),
     };
-    let what = if ordered { "an order" } else { "version or version:removed_at" };
     let expected = || format!("{what} for {}", shown(field));
     (!good).then(|| Violation::new(Kind::View, key, expected(), shown(value)))
 }
@@ -191,6 +192,9 @@ mod tests {
         for (value, good) in [("7-1-3", true), ("7", false), ("7-1", false), ("7:9", false)] {
             assert_eq!(judge_version("k", b"f:", value.as_bytes()).is_none(), good, "{value}");
             assert_eq!(judge_version("k", b"::", value.as_bytes()).is_none(), good, "{value}");
+        }
+        for (value, good) in [("7", true), ("7?", true), ("7=1990-05-01@8", true), ("7:9", false), ("x", false)] {
+            assert_eq!(judge_version("k", b"f:@", value.as_bytes()).is_none(), good, "{value}");
         }
         for (value, good) in [("7-1:3", true), ("7:3", false), ("7-1", false)] {
             assert_eq!(judge_producer(&keys().producers, b"shard:3", value.as_bytes()).is_none(), good, "{value}");

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use jiff::civil::Date;
 use jiff::{SignedDuration, Timestamp};
 
+use super::snapshot;
 use crate::calendar::zone_named;
 use crate::change::{Fields, Limits, UserId};
 
-const PLAIN: [&str; 15] = [
+const PLAIN: [&str; 20] = [
     "type", "user", "friend", "birthday", "mutual", "category", "weight", "version", "id", "producer", "seq", "at",
-    "others", "order", "ask",
+    "others", "order", "ask", "friends", "from", "to", "whole", "versions",
 ];
 const KEPT: [&str; 6] = ["schema", "version", "updated_at", "birthday", "last_activity", "expires_at"];
 
@@ -69,6 +70,7 @@ pub(super) enum Kind {
     Profile {
         fields: Vec<(String, String)>,
     },
+    Snapshot(snapshot::Told),
     Activity {
         category: Option<String>,
         weight: u64,
@@ -89,6 +91,9 @@ const LATE: u64 = 200_000_000_000_000;
 pub(super) fn decode(fields: &Fields, limits: &Limits, entry_milliseconds: u64) -> Option<Told> {
     let mut known = gather(fields, limits)?;
     let strict = limits.strict;
+    if known.plain.get("type").is_some_and(|kind| kind == "snapshot") {
+        return snapshot(known, entry_milliseconds, strict);
+    }
     let mut take = |name: &str| known.plain.remove(name);
     let kind = take("type")?;
     let user = id(&take("user")?)?;
@@ -142,8 +147,51 @@ pub(super) fn decode(fields: &Fields, limits: &Limits, entry_milliseconds: u64) 
     (!(strict && foreign)).then_some(Told { users: vec![user], kind, version, event, producer, at })
 }
 
+fn snapshot(mut known: Known, entry_milliseconds: u64, strict: bool) -> Option<Told> {
+    known.plain.remove("type");
+    let mut take = |name: &str| known.plain.remove(name);
+    let user = id(&take("user")?)?;
+    let boundary = |text: String| id(&text).map(|id| id.to_string());
+    let (from, to) = (optional(take("from"), boundary)?, optional(take("to"), boundary)?);
+    let whole = flag(take("whole"))?;
+    let mut friends: BTreeMap<UserId, (String, Option<u64>)> = BTreeMap::new();
+    for item in take("friends").unwrap_or_default().split_terminator(' ') {
+        let (friend, told) = item.rsplit_once('=')?;
+        let (text, version) = told.split_once('@').map_or((told, None), |(text, version)| (text, Some(version)));
+        let version = optional(version.map(str::to_owned), number)?;
+        let friend = id(friend).filter(|friend| *friend != user)?;
+        let outside = from.as_deref().is_some_and(|from| friend.as_str() < from)
+            || to.as_deref().is_some_and(|to| friend.as_str() >= to);
+        if outside || friends.last_key_value().is_some_and(|(last, _)| friend <= *last) {
+            return None;
+        }
+        friends.insert(friend, (date(text.to_owned(), entry_milliseconds)?, version));
+    }
+    let mut versions = BTreeMap::new();
+    for item in take("versions").unwrap_or_default().split_terminator(' ') {
+        let (name, version) = item.rsplit_once('=')?;
+        versions.insert(name.to_owned(), number(version.to_owned())?);
+    }
+    let birthday = optional(take("birthday"), |text| date(text, entry_milliseconds))?;
+    let at = Some(number(take("at")?)?);
+    let producer = match (optional(take("producer"), token)?, optional(take("seq"), number)?) {
+        (Some(name), Some(sequence)) if !name.starts_with("shard:") => Some((name, (sequence, 0))),
+        (None, None) => None,
+        _ => return None,
+    };
+    let named = std::mem::take(&mut known.profile);
+    let mut profile = if named.is_empty() { named } else { self::profile(named)? };
+    profile.extend(birthday.map(|date| ("birthday".to_owned(), date)));
+    if strict && (known.foreign || !known.plain.is_empty()) {
+        return None;
+    }
+    let kind = Kind::Snapshot(snapshot::Told { friends, from, to, whole, profile, versions });
+    Some(Told { users: vec![user], kind, version: None, event: None, producer, at })
+}
+
 fn gather(fields: &Fields, limits: &Limits) -> Option<Known> {
-    if fields.len() > limits.fields_max {
+    let is_snapshot = fields.iter().any(|(name, value)| name == "type" && value == "snapshot");
+    if fields.len() > if is_snapshot { limits.fields_max.max(1024) } else { limits.fields_max } {
         return None;
     }
     let mut known = Known { plain: BTreeMap::new(), profile: Vec::new(), foreign: false };
@@ -153,7 +201,8 @@ fn gather(fields: &Fields, limits: &Limits) -> Option<Known> {
             known.foreign = true;
             continue;
         }
-        if value.len() > limits.field_bytes_max && name != "others" {
+        let bytes_max = if name == "friends" || name == "versions" { 32 * 1024 } else { limits.field_bytes_max };
+        if value.len() > bytes_max && name != "others" {
             return None;
         }
         let value = String::from_utf8(value.to_vec()).ok()?;

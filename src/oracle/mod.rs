@@ -5,6 +5,7 @@ mod activity;
 mod content;
 mod decode;
 mod found;
+mod snapshot;
 mod user;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,7 @@ use crate::shard::{Layout, Shard};
 pub use content::{Content, Contents};
 use decode::{Kind, Order, Told};
 pub use found::found;
+use snapshot::Rebuilding;
 use user::UserView;
 
 /// What entries in stream order make of each shard.
@@ -31,6 +33,8 @@ pub struct Oracle {
     keys: Keys,
     layout: Layout,
     shards: BTreeMap<Shard, ShardView>,
+    /// The moment of the rebuild that is on.
+    rebuild: Option<u64>,
 }
 
 /// The other side of a change, as another shard is told it.
@@ -68,11 +72,17 @@ struct ShardView {
     dead: Vec<Fields>,
     counts: Counts,
     applied: EntryId,
+    rebuild: Option<u64>,
 }
 
 impl Oracle {
     pub fn new(rules: Rules, keys: Keys, layout: Layout) -> Oracle {
-        Oracle { rules, keys, layout, shards: BTreeMap::new() }
+        Oracle { rules, keys, layout, shards: BTreeMap::new(), rebuild: None }
+    }
+
+    /// From the next entry on a rebuild of this moment is on in all shards, or none.
+    pub fn rebuilding(&mut self, at: Option<u64>) {
+        self.rebuild = at;
     }
 
     /// The next entry of a shard's stream; no fields where it was trimmed before it was applied. One that was told
@@ -85,6 +95,7 @@ impl Oracle {
             Rejection::new("user", Some(user.as_str().as_bytes()), Problem::WrongShard { belongs, found: shard })
         });
         let view = self.shards.entry(shard).or_default();
+        view.rebuild = self.rebuild;
         view.counts.entries += 1;
         if id <= view.applied {
             view.counts.skipped += 1;
@@ -262,6 +273,14 @@ impl ShardView {
                 return Err(Rejection::new("profile.NAME", None, Problem::ProfileFull { fields, fields_max }));
             }
         }
+        if let Kind::Snapshot(snapshot) = &told.kind {
+            let foreign = |name: &str| name == "tz" || name == "birthday";
+            let own = snapshot.profile.iter().filter(|(name, value)| !foreign(name) && !value.is_empty());
+            let (fields, fields_max) = (own.count() as u64, rules.profile_fields_max);
+            if fields > fields_max && snapshot.from.is_none() {
+                return Err(Rejection::new("profile.NAME", None, Problem::ProfileFull { fields, fields_max }));
+            }
+        }
         if let Kind::Activity { category, weight } = &told.kind {
             let user = self.users.entry(told.users[0].clone()).or_default();
             let moments = (told.at.unwrap_or(id.milliseconds), id.milliseconds);
@@ -281,6 +300,7 @@ impl ShardView {
         let mut changed = false;
         for name in &told.users {
             let user = self.users.entry(name.clone()).or_default();
+            user.rebuilding = self.rebuild.map(|since| Rebuilding { since, now: id.milliseconds });
             let (did, told) = user.change(told, told.at.unwrap_or(id.milliseconds), next);
             changed |= did;
             if let Some((kind, friend)) = told {
@@ -308,7 +328,8 @@ impl ShardView {
             });
             let orders = view.orders.iter().map(|(friend, order)| (format!("{friend}:"), order_text(*order)));
             let forgotten = view.forgotten.map(|order| ("::".to_owned(), order_text(order)));
-            let versions = versions.chain(orders).chain(forgotten);
+            let marks = view.marks.iter().map(|(field, mark)| (format!("{field}:@"), mark.text()));
+            let versions = versions.chain(orders).chain(forgotten).chain(marks);
             put(&keys.birthdays(user), Content::Hash(friends));
             put(&keys.profile(user), Content::Hash(view.profile.clone()));
             put(&keys.versions(user), Content::Hash(versions.collect()));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::activity::Activity;
 use super::decode::{Kind, Order, Told};
+use super::snapshot::{Marked, Rebuilding};
 use crate::change::UserId;
 
 #[derive(Default)]
@@ -16,6 +17,9 @@ pub(super) struct UserView {
     pub orders: BTreeMap<String, Order>,
     pub forgotten: Option<Order>,
     pub activity: Activity,
+    /// By the field of versions, what was changed while a rebuild was on.
+    pub marks: BTreeMap<String, Marked>,
+    pub rebuilding: Option<Rebuilding>,
 }
 
 impl UserView {
@@ -49,6 +53,7 @@ impl UserView {
                 }
                 self.versions.remove(friend.as_str());
                 self.orders.insert(friend.to_string(), *order);
+                self.mark(friend.as_str());
                 (self.friends.remove(friend).is_some(), None)
             }
             _ => (self.own_side(told, at), None),
@@ -71,27 +76,48 @@ impl UserView {
                     return false;
                 }
                 let known = self.friends.get(friend).cloned();
-                let date = birthday.or_else(|| known.clone()).unwrap_or_default();
+                let early = self.mark_added(friend.as_str(), birthday.as_ref());
+                let date = birthday.or_else(|| known.clone()).or(early).unwrap_or_default();
                 self.friends.insert(friend.clone(), date.clone());
                 known != Some(date)
             }
             Kind::Remove { friend, .. } | Kind::Removed { friend, .. } => {
-                self.newer(friend.as_str(), told.version, true) && self.friends.remove(friend).is_some()
+                if !self.newer(friend.as_str(), told.version, true) {
+                    return false;
+                }
+                self.mark(friend.as_str());
+                self.friends.remove(friend).is_some()
             }
             Kind::Born { .. } if told.producer.is_none() => false,
             Kind::Born { friend, birthday } => match self.friends.get_mut(friend) {
-                Some(known) => std::mem::replace(known, birthday.clone()) != *birthday,
-                None => false,
+                Some(known) => {
+                    let changed = std::mem::replace(known, birthday.clone()) != *birthday;
+                    self.mark_date(friend, birthday, told.version);
+                    changed
+                }
+                None => {
+                    self.mark_date(friend, birthday, told.version);
+                    false
+                }
             },
+            Kind::Snapshot(snapshot) => self.snapshot(snapshot, at),
             Kind::Forget | Kind::Forgotten { .. } | Kind::Activity { .. } => unreachable!("told apart before"),
             Kind::Update { friend, birthday } => {
-                if !self.friends.contains_key(friend) || !self.newer(friend.as_str(), told.version, false) {
+                if !self.friends.contains_key(friend) {
+                    self.mark_date(friend, birthday, told.version);
                     return false;
                 }
+                if !self.newer(friend.as_str(), told.version, false) {
+                    return false;
+                }
+                self.mark_date(friend, birthday, told.version);
                 self.friends.insert(friend.clone(), birthday.clone()) != Some(birthday.clone())
             }
             Kind::Birthday { birthday } => {
                 let newer = self.newer(":birthday", told.version, false);
+                if newer {
+                    self.mark(":birthday");
+                }
                 newer && self.profile(&[("birthday".to_owned(), birthday.clone())], at)
             }
             Kind::Profile { fields } => {
@@ -100,6 +126,7 @@ impl UserView {
                     .filter(|(name, value)| self.newer(&format!(":{name}"), told.version, value.is_empty()))
                     .cloned()
                     .collect();
+                newer.iter().for_each(|(name, _)| self.mark(&format!(":{name}")));
                 !newer.is_empty() && self.profile(&newer, at)
             }
         }

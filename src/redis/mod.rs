@@ -27,6 +27,8 @@ mod pipes;
 pub mod preflight;
 mod pubsub;
 mod query;
+#[cfg(feature = "server")]
+pub mod rebuild;
 mod reply;
 #[cfg(feature = "server")]
 pub mod roll;

@@ -5,12 +5,16 @@
 
 mod activity;
 mod batch;
+mod changed;
 mod days;
+mod friends;
 mod jobs;
+mod named;
 mod op;
 mod plan;
 mod profile;
 mod roll;
+mod snapshot;
 mod step;
 mod user;
 mod versions;
@@ -27,12 +31,15 @@ use crate::shard::{Layout, Shard};
 use crate::signal::Signal;
 
 pub use batch::reduce;
+pub use changed::is_change_mark;
 pub use jobs::{Job, JobChange, Jobs, Progress, Survey, parse as parse_job};
 pub use op::Op;
 pub use plan::{Loaded, Plan, UserLoaded, UserPlan};
 pub use roll::{ROLL_ASKED_FIELD, ROLL_FIELD, ROLLED_AT_FIELD, Roll, RollStep, RolledUser, Surveyed, Turn};
 pub use step::{Place, Step};
 
+/// The field of `state` that says at which moment the rebuild stands that is on, Unix milliseconds.
+pub const REBUILD_FIELD: &str = "rebuild";
 /// Fields looked at for pruning when one is added: more than one, so that what has expired shrinks faster than it grows.
 pub const PRUNE_SAMPLE: usize = 16;
 
@@ -111,6 +118,8 @@ pub struct ShardState {
     pub open: Option<Date>,
     /// The last day that holds everybody who celebrates, as all from the first do, once the shard was rolled.
     pub rolled: Option<Date>,
+    /// The moment of the rebuild that is on, as it was loaded last; no commit writes it.
+    pub rebuild: Option<u64>,
     pub counts: Counts,
 }
 
@@ -227,7 +236,10 @@ impl Decoded {
 
     /// How many views it changes at most.
     pub fn weight(&self) -> usize {
-        self.change.as_ref().map_or(1, |change| 1 + change.others.len())
+        self.change.as_ref().map_or(1, |change| match &change.action {
+            Action::Snapshot(snapshot) => snapshot.weight(),
+            _ => 1 + change.others.len(),
+        })
     }
 
     /// Whether it must be a batch of its own.

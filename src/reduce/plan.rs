@@ -7,7 +7,7 @@ use super::{Decoded, Jobs, Rules, ShardState};
 use crate::birthday::Birthday;
 use crate::calendar::{Calendar, Window};
 use crate::change::{Action, Change, Mirror, UserId, ZONE_FIELD, shard_producer};
-use crate::key::{FORGOTTEN_FIELD, order_field, version_field};
+use crate::key::{FORGOTTEN_FIELD, changed_field, order_field, version_field};
 use crate::position::{CommitId, EntryId, Order};
 use crate::profile::{Fields, KEPT, MIGRATED, is_own};
 
@@ -28,6 +28,8 @@ pub struct Plan {
     pub letters: bool,
     /// The days for which the zones of users are read. Where others are open by the time of the answer, the plan is not good.
     pub window: Option<Window>,
+    /// The moment of the rebuild that is on. Where it is another one by the time of the answer, the plan is not good.
+    pub rebuild: Option<u64>,
 }
 
 /// The reads of one user.
@@ -59,8 +61,12 @@ pub struct UserPlan {
     /// Members of `top` that grow, how many there are, and the lightest: as many as may be pushed out, and as many again, so
     /// that too many become fewer.
     pub categories: Vec<String>,
+    /// All of `birthdays`, `versions` and `profile`, instead of what is named of them above.
+    pub all: bool,
     /// When the user was forgotten, where that is not worked off yet. Not read: the owner knows.
     pub forgotten: Option<Order>,
+    /// The moment of the rebuild that is on: what is changed leaves a mark then.
+    pub rebuild: Option<u64>,
 }
 
 /// The answers, aligned with the plan.
@@ -81,6 +87,8 @@ pub struct Loaded {
     pub producers_sample: Vec<(String, String)>,
     /// The last dead letter, where asked; zero where there is none.
     pub letters_last: EntryId,
+    /// The moment of the rebuild that is on.
+    pub rebuild: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -97,6 +105,8 @@ pub struct UserLoaded {
     pub zone: Option<String>,
     /// Every friend's date.
     pub everyone: Vec<(String, String)>,
+    /// Every field of `versions`.
+    pub all_versions: Vec<(String, String)>,
     /// Number of friends and whether there is a profile, where asked.
     pub extent: Option<(u64, bool)>,
     pub sample: Vec<(String, String)>,
@@ -108,13 +118,28 @@ pub struct UserLoaded {
     pub lightest: Vec<(String, u64)>,
 }
 
+impl UserLoaded {
+    /// With all of a profile, where the friends are all loaded too.
+    pub fn with_profile(self, fields: impl IntoIterator<Item = (String, String)>) -> UserLoaded {
+        let profile: Fields = fields.into_iter().collect();
+        UserLoaded {
+            profile_length: profile.len() as u64,
+            birthday: profile.get(BIRTHDAY_FIELD).cloned(),
+            zone: profile.get(ZONE_FIELD).cloned(),
+            extent: Some((self.everyone.len() as u64, !profile.is_empty())),
+            profile,
+            ..self
+        }
+    }
+}
+
 impl Plan {
     /// `jobs` are those under way before the batch, and `milliseconds` about the time by the server's clock.
     pub fn of(batch: &[Decoded], state: &ShardState, jobs: &Jobs, (rules, milliseconds): (&Rules, u64)) -> Plan {
         let calendar = &rules.calendar;
         let window = state.window(calendar, milliseconds);
         let near = |birthday: Birthday| calendar.days(birthday, window).next().is_some();
-        let mut plan = Plan { window: Some(window), ..Plan::default() };
+        let mut plan = Plan { window: Some(window), rebuild: state.rebuild, ..Plan::default() };
         let mut index = Index::default();
         let live = batch.iter().filter(|decoded| decoded.entry.id > state.applied);
         for change in live.filter_map(|decoded| decoded.change.as_ref().ok()) {
@@ -126,7 +151,8 @@ impl Plan {
             }
             for user in change.users() {
                 let at = *index.users.entry(user.clone()).or_insert_with(|| {
-                    plan.users.push(UserPlan::new(user.clone(), jobs.forgotten(user)));
+                    let forgotten = jobs.forgotten(user);
+                    plan.users.push(UserPlan { rebuild: state.rebuild, ..UserPlan::new(user.clone(), forgotten) });
                     plan.users.len() - 1
                 });
                 plan.users[at].add(&change.action, change.version.is_some());
@@ -141,7 +167,8 @@ impl Plan {
 
     /// Whether what was loaded is all that is needed.
     pub fn suffices(&self, state: &ShardState, calendar: &Calendar, loaded: &Loaded) -> bool {
-        self.window.is_none_or(|window| window == state.window(calendar, loaded.milliseconds))
+        self.rebuild == loaded.rebuild
+            && self.window.is_none_or(|window| window == state.window(calendar, loaded.milliseconds))
     }
 
     /// The reads for one step of a job, beside what the step itself has surveyed.
@@ -163,7 +190,7 @@ pub(super) fn producer_of(change: &Change) -> Option<Cow<'_, str>> {
 fn crosses(action: &Action) -> bool {
     match action {
         Action::Add { mutual, .. } | Action::Remove { mutual, .. } => *mutual,
-        Action::Birthday { .. } | Action::Forget => true,
+        Action::Birthday { .. } | Action::Forget | Action::Snapshot(_) => true,
         Action::Mirror(Mirror::Add { .. }) => true,
         Action::Mirror(_) | Action::Update { .. } | Action::Profile { .. } | Action::Activity { .. } => false,
     }
@@ -204,7 +231,9 @@ impl UserPlan {
             sample: false,
             activity: false,
             categories: Vec::new(),
+            all: false,
             forgotten,
+            rebuild: None,
         }
     }
 
@@ -255,7 +284,36 @@ impl UserPlan {
                 self.version(FORGOTTEN_FIELD.to_owned());
             }
             Action::Mirror(mirror) => self.mirror(mirror, versioned),
+            Action::Snapshot(_) => {
+                (self.all, self.whole, self.everyone, self.extent) = (true, true, true, true);
+            }
         }
+        if self.rebuild.is_some() {
+            self.changed(action);
+        }
+    }
+
+    /// What tells when something was changed while a rebuild is on.
+    fn changed(&mut self, action: &Action) {
+        match action {
+            Action::Add { friend, .. }
+            | Action::Remove { friend, .. }
+            | Action::Update { friend, .. }
+            | Action::Mirror(
+                Mirror::Add { friend, .. }
+                | Mirror::Remove { friend, .. }
+                | Mirror::Birthday { friend, .. }
+                | Mirror::Forget { friend, .. },
+            ) => self.version(changed_field(friend.as_str())),
+            Action::Birthday { .. } => self.version(changed_field(&version_field(BIRTHDAY_FIELD))),
+            Action::Profile { fields } => {
+                fields.iter().for_each(|(name, _)| self.version(changed_field(&version_field(name))));
+            }
+            Action::Activity { .. } | Action::Forget | Action::Snapshot(_) => return,
+        }
+        (self.extent, self.sample) = (true, true);
+        // A friendship without a date may take one that was told before.
+        self.zone |= matches!(action, Action::Add { .. } | Action::Mirror(Mirror::Add { .. }));
     }
 
     fn mirror(&mut self, mirror: &Mirror, versioned: bool) {

@@ -26,6 +26,8 @@ pub(super) struct Profile<'a> {
     last_activity: Option<u64>,
     /// The activity that made the profile.
     began_at: Option<u64>,
+    /// Whether all of it goes.
+    ended: bool,
 }
 
 impl<'a> Profile<'a> {
@@ -41,6 +43,7 @@ impl<'a> Profile<'a> {
             own: loaded.profile_length.saturating_sub(kept),
             last_activity: None,
             began_at: None,
+            ended: false,
         };
         if profile.schema() < PROFILE_SCHEMA && !loaded.profile.is_empty() {
             let mut migrated = loaded.profile.clone();
@@ -69,7 +72,29 @@ impl<'a> Profile<'a> {
 
     /// Whether the batch makes one, or leaves the one it finds.
     pub fn is_written(&self) -> bool {
-        self.changes > 0 || self.began_at.is_some()
+        !self.ended && (self.changes > 0 || self.began_at.is_some())
+    }
+
+    /// The names of the fields there are now, where all were loaded.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let stored = self.loaded.profile.keys().map(String::as_str).filter(|name| self.get(name).is_some());
+        let new = self.fields.iter().filter(|(name, _)| !self.loaded.profile.contains_key(name));
+        stored.chain(new.filter(|(_, value)| value.is_some()).map(|(name, _)| name.as_str()))
+    }
+
+    /// The moment of the newest activity that is known.
+    pub fn active_at(&self) -> Option<u64> {
+        let stored = || self.loaded.profile.get(LAST_ACTIVITY_FIELD).and_then(|text| text.parse().ok());
+        self.last_activity.or_else(stored)
+    }
+
+    /// Nothing is left of it, unless something comes later in the batch.
+    pub fn end(&mut self) {
+        self.ended = true;
+    }
+
+    pub fn is_ended(&self) -> bool {
+        self.ended
     }
 
     /// A field that the plan names, as it is now.
@@ -114,8 +139,8 @@ impl<'a> Profile<'a> {
         if !self.was_known() && !self.is_written() {
             self.began_at = Some(at);
         }
-        let stored = || self.loaded.profile.get(LAST_ACTIVITY_FIELD).and_then(|text| text.parse().ok());
-        let newest = self.last_activity.or_else(stored).is_none_or(|last| last < at);
+        self.ended = false;
+        let newest = self.active_at().is_none_or(|last| last < at);
         if newest {
             self.last_activity = Some(at);
         }
@@ -144,6 +169,7 @@ impl<'a> Profile<'a> {
     }
 
     fn applied(&mut self, moment: Moment) -> Outcome {
+        self.ended = false;
         self.changes += 1;
         self.updated_at = moment.changed_at;
         Outcome::Applied

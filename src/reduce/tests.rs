@@ -9,6 +9,7 @@ use crate::shard::{Layout, Shard};
 mod across;
 mod activity;
 mod profile;
+mod snapshot;
 mod zones;
 
 /// 2026-11-29T19:00:00Z
@@ -56,7 +57,8 @@ impl Story {
             fields: Some(
                 text.split_whitespace()
                     .map(|pair| pair.split_once('=').unwrap())
-                    .map(|(name, value)| (Bytes::from(name.to_owned()), Bytes::from(value.to_owned())))
+                    // Lists are written with commas here.
+                    .map(|(name, value)| (Bytes::from(name.to_owned()), Bytes::from(value.replace(',', " "))))
                     .collect(),
             ),
             deliveries: 1,
@@ -82,7 +84,36 @@ impl Story {
     }
 
     fn load(&self, plan: &Plan) -> Loaded {
+        let all = || UserLoaded {
+            everyone: self.part("birthdays").collect(),
+            all_versions: self.part("versions").collect(),
+            ..UserLoaded::default()
+        };
         let user = |user: &UserPlan| UserLoaded {
+            sample: if user.sample { self.sample.clone() } else { vec![] },
+            days: self.part("activity").filter(|_| user.activity).collect(),
+            weights: user.categories.iter().map(|name| self.get("top", name)?.parse().ok()).collect(),
+            top_length: if user.categories.is_empty() { 0 } else { self.part("top").count() as u64 },
+            lightest: self.lightest(user.lightest()),
+            ..if user.all { all().with_profile(self.part("profile")) } else { self.load_named(user) }
+        };
+        Loaded {
+            milliseconds: NOW,
+            rebuild: self.state.rebuild,
+            users: plan.users.iter().map(user).collect(),
+            events: plan.events.iter().map(|event| self.events.contains(&event.as_str())).collect(),
+            producers: plan
+                .producers
+                .iter()
+                .map(|name| self.producers.iter().find(|(known, _)| known == name).map(|(_, v)| (*v).to_owned()))
+                .collect(),
+            producers_sample: self.producers.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect(),
+            ..Loaded::default()
+        }
+    }
+
+    fn load_named(&self, user: &UserPlan) -> UserLoaded {
+        UserLoaded {
             friends: user.friends.iter().map(|friend| self.get("birthdays", friend.as_str())).collect(),
             versions: user.versions.iter().map(|field| self.get("versions", field)).collect(),
             profile: match user.whole {
@@ -94,23 +125,7 @@ impl Story {
             zone: self.get("profile", "tz").filter(|_| user.zone),
             everyone: self.part("birthdays").filter(|_| user.everyone).collect(),
             extent: user.extent.then_some(self.extent),
-            sample: if user.sample { self.sample.clone() } else { vec![] },
-            days: self.part("activity").filter(|_| user.activity).collect(),
-            weights: user.categories.iter().map(|name| self.get("top", name)?.parse().ok()).collect(),
-            top_length: if user.categories.is_empty() { 0 } else { self.part("top").count() as u64 },
-            lightest: self.lightest(user.lightest()),
-        };
-        Loaded {
-            milliseconds: NOW,
-            users: plan.users.iter().map(user).collect(),
-            events: plan.events.iter().map(|event| self.events.contains(&event.as_str())).collect(),
-            producers: plan
-                .producers
-                .iter()
-                .map(|name| self.producers.iter().find(|(known, _)| known == name).map(|(_, v)| (*v).to_owned()))
-                .collect(),
-            producers_sample: self.producers.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect(),
-            ..Loaded::default()
+            ..UserLoaded::default()
         }
     }
 

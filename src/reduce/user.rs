@@ -1,6 +1,7 @@
 //! One user's part of a batch: changes applied in order on what was loaded, then written as the difference.
 
 use super::activity::Activity;
+use super::friends::Friends;
 use super::plan::BIRTHDAY_FIELD;
 use super::profile::Profile;
 use super::versions::Versions;
@@ -14,23 +15,16 @@ use crate::signal::Views;
 
 /// Working state of a user while a batch is reduced.
 pub(super) struct Working<'a> {
-    rules: &'a Rules,
-    plan: &'a UserPlan,
+    pub(super) rules: &'a Rules,
+    pub(super) plan: &'a UserPlan,
     loaded: &'a UserLoaded,
-    /// Aligned with the plan's friends.
-    friends: Vec<Friend<'a>>,
-    versions: Versions<'a>,
-    profile: Profile<'a>,
+    pub(super) friends: Friends<'a>,
+    pub(super) versions: Versions<'a>,
+    pub(super) profile: Profile<'a>,
     activity: Activity<'a>,
     /// Whether all friends are to hear of the user's own date.
-    announces: bool,
+    pub(super) announces: bool,
     forgotten: Option<Order>,
-}
-
-struct Friend<'a> {
-    before: Option<&'a str>,
-    now: Option<Birthday>,
-    touched: bool,
 }
 
 /// When a change is applied: its version, its own time and the server's, its entry.
@@ -81,16 +75,11 @@ pub(super) struct Written<'a> {
 
 impl<'a> Working<'a> {
     pub fn new(rules: &'a Rules, (plan, loaded): (&'a UserPlan, &'a UserLoaded), now: u64) -> Working<'a> {
-        let friend = |before: &'a Option<String>| Friend {
-            before: before.as_deref(),
-            now: before.as_deref().map(lenient),
-            touched: false,
-        };
         Working {
             rules,
             plan,
             loaded,
-            friends: loaded.friends.iter().map(friend).collect(),
+            friends: Friends::new(plan, loaded),
             versions: Versions::new(plan, loaded),
             profile: Profile::new(rules, (plan, loaded), now),
             activity: Activity::new(plan, loaded),
@@ -111,7 +100,7 @@ impl<'a> Working<'a> {
                     let mirror = |friend, order| Mirror::Add { friend, birthday, ask, order };
                     self.tell(friend, moment, beyond, mirror);
                 }
-                self.add(friend, *birthday)
+                self.add(friend, *birthday, moment)
             }
             Action::Remove { friend, mutual } => {
                 if !self.versions.newer(friend.as_str(), moment, true) {
@@ -120,7 +109,7 @@ impl<'a> Working<'a> {
                 if *mutual {
                     self.tell(friend, moment, beyond, |friend, order| Mirror::Remove { friend, order });
                 }
-                self.friend(friend).set(None)
+                self.end(friend, moment)
             }
             Action::Update { friend, birthday } => self.update(friend, *birthday, moment),
             Action::Birthday { birthday } => {
@@ -128,6 +117,7 @@ impl<'a> Working<'a> {
                     return Ok(Outcome::Outdated);
                 }
                 self.announces = true;
+                self.versions.changed(&version_field(BIRTHDAY_FIELD), moment);
                 // A date that is unknown is told like any other, and is not the same as one that was never told.
                 self.profile.set_one(BIRTHDAY_FIELD, birthday.to_string(), moment)
             }
@@ -140,13 +130,23 @@ impl<'a> Working<'a> {
                 Outcome::Applied
             }
             Action::Mirror(mirror) => self.mirror(mirror, moment, beyond),
+            Action::Snapshot(snapshot) => self.snapshot(snapshot, moment)?,
         })
     }
 
-    fn add(&mut self, friend: &UserId, birthday: Option<Birthday>) -> Outcome {
-        let slot = self.friend(friend);
-        let date = birthday.or(slot.now).unwrap_or_default();
+    fn add(&mut self, friend: &UserId, birthday: Option<Birthday>, moment: Moment) -> Outcome {
+        let slot = self.friends.slot(friend);
+        let date = birthday.or(slot.now).or_else(|| self.versions.date_told_early(friend)).unwrap_or_default();
+        match birthday {
+            Some(_) => self.versions.changed(friend.as_str(), moment),
+            None => self.versions.changed_without_date(friend, moment),
+        }
         slot.set(Some(date))
+    }
+
+    fn end(&mut self, friend: &UserId, moment: Moment) -> Outcome {
+        self.versions.changed(friend.as_str(), moment);
+        self.friends.slot(friend).set(None)
     }
 
     /// Tells the friend's shard of a change to both sides. Where the user was forgotten and this friend may not have heard of
@@ -189,27 +189,32 @@ impl<'a> Working<'a> {
                     beyond.relays.push(Change::new(friend.clone(), Action::Mirror(answer)));
                 }
                 // A replayed one may know an old date.
-                self.add(friend, birthday.filter(|_| moment.relayed))
+                self.add(friend, birthday.filter(|_| moment.relayed), moment)
             }
             Mirror::Remove { friend, order } => {
                 *beyond.order = (*beyond.order).max(*order);
                 if !self.versions.admits(friend, *order, moment, true) {
                     return Outcome::Outdated;
                 }
-                self.friend(friend).set(None)
+                self.end(friend, moment)
             }
             // Nobody can tell whether the person has told another date since it became a dead letter.
             Mirror::Birthday { .. } if !moment.relayed => Outcome::Outdated,
             Mirror::Birthday { friend, birthday } => {
-                let slot = self.friend(friend);
-                if slot.now.is_none() { Outcome::NoSuchFriend } else { slot.set(Some(*birthday)) }
+                let slot = self.friends.slot(friend);
+                if slot.now.is_none() {
+                    self.versions.date_told(friend, *birthday, moment, false);
+                    return Outcome::NoSuchFriend;
+                }
+                self.versions.date_told(friend, *birthday, moment, true);
+                slot.set(Some(*birthday))
             }
             Mirror::Forget { friend, order } => {
                 *beyond.order = (*beyond.order).max(*order);
                 if !self.versions.forget(friend, *order) {
                     return Outcome::Outdated;
                 }
-                self.friend(friend).set(None)
+                self.end(friend, moment)
             }
         }
     }
@@ -222,13 +227,16 @@ impl<'a> Working<'a> {
 
     /// The position of a friendship that does not exist is not moved: an earlier `add` may still be on its way.
     fn update(&mut self, friend: &UserId, birthday: Birthday, moment: Moment) -> Outcome {
-        if self.friend(friend).now.is_none() {
+        let slot = self.friends.slot(friend);
+        if slot.now.is_none() {
+            self.versions.date_told(friend, birthday, moment, false);
             return Outcome::NoSuchFriend;
         }
         if !self.versions.newer(friend.as_str(), moment, false) {
             return Outcome::Outdated;
         }
-        self.friend(friend).set(Some(birthday))
+        self.versions.date_told(friend, birthday, moment, true);
+        slot.set(Some(birthday))
     }
 
     /// Sets and deletes the fields of which no newer version is known. Nothing of a change that has no room is applied, and
@@ -242,6 +250,7 @@ impl<'a> Working<'a> {
         let outcome = self.profile.set(&newer, self.rules.profile_fields_max, moment)?;
         for (name, value) in newer {
             self.versions.newer(&version_field(name), moment, value.is_none());
+            self.versions.changed(&version_field(name), moment);
         }
         Ok(outcome)
     }
@@ -258,23 +267,20 @@ impl<'a> Working<'a> {
         if newest || counted || weighed { Outcome::Applied } else { Outcome::Unchanged }
     }
 
-    fn friend(&mut self, friend: &UserId) -> &mut Friend<'a> {
-        let at = self.plan.friends.iter().position(|planned| planned == friend);
-        &mut self.friends[at.expect("the plan names every friend of the batch")]
-    }
-
     /// Appends the user's commands.
-    pub fn write(&self, keys: &ShardKeys, rules: &Rules, at: Writing, ops: &mut Vec<Op>) -> Written<'a> {
+    pub fn write(&self, keys: &ShardKeys, rules: &Rules, at: Writing, ops: &mut Vec<Op>) -> Written<'_> {
         if let Some(order) = self.forgotten {
             return self.write_forgotten(keys, rules, (at, order), ops);
         }
         let mut written = Written::default();
-        self.write_birthdays(keys, ops, &mut written);
+        if self.friends.write(keys.birthdays(&self.plan.user), ops, &mut written.dates) {
+            written.views = written.views.with(Views::BIRTHDAYS);
+        }
         self.move_days(&mut written);
         self.write_profile(keys, at.now, ops, &mut written);
         let emptied = self.extent_after() == Some(0);
         if !written.views.is_empty() {
-            let known = self.profile.was_known() || self.friends.iter().any(|friend| friend.before.is_some());
+            let known = self.profile.was_known() || self.friends.any_before();
             written.listed = if emptied { Some(false) } else { (!known).then_some(true) };
         }
         let versions_touched = self.versions.write(keys, rules, at.now, ops);
@@ -298,7 +304,7 @@ impl<'a> Working<'a> {
         rules: &Rules,
         (at, order): (Writing, Order),
         ops: &mut Vec<Op>,
-    ) -> Written<'a> {
+    ) -> Written<'_> {
         let user = &self.plan.user;
         let (friends, has_profile) = self.loaded.extent.unwrap_or_default();
         if friends > 0 {
@@ -322,41 +328,12 @@ impl<'a> Working<'a> {
         Written { views, listed: Some(false), jobs: vec![announcement, forgetting], ..Written::default() }
     }
 
-    fn write_birthdays(&self, keys: &ShardKeys, ops: &mut Vec<Op>, written: &mut Written<'a>) {
-        let (mut set, mut deleted) = (Vec::new(), Vec::new());
-        for (friend, slot) in self.plan.friends.iter().zip(&self.friends).filter(|(_, slot)| slot.touched) {
-            let text = slot.now.map(|birthday| birthday.to_string());
-            if text.as_deref() == slot.before {
-                continue;
-            }
-            match text {
-                Some(text) => set.push((friend.as_str().to_owned(), text)),
-                None => deleted.push(friend.as_str().to_owned()),
-            }
-            let before = slot.before.map(lenient);
-            written.dates.push(DateChange { friend: friend.as_str(), before, after: slot.now });
-        }
-        let key = keys.birthdays(&self.plan.user);
-        if !set.is_empty() || !deleted.is_empty() {
-            written.views = written.views.with(Views::BIRTHDAYS);
-        }
-        if !deleted.is_empty() {
-            ops.push(Op::HashDelete { key: key.clone(), fields: deleted });
-        }
-        if !set.is_empty() {
-            ops.push(Op::HashSet { key, fields: set });
-        }
-    }
-
     /// Everybody else is due at another moment where the user has moved to another zone.
-    fn move_days(&self, written: &mut Written<'a>) {
+    fn move_days<'s>(&'s self, written: &mut Written<'s>) {
         if self.plan.everyone && self.zone() != self.loaded.zone.as_deref() {
-            let named = |friend: &str| self.plan.friends.iter().position(|planned| planned.as_str() == friend);
-            for (friend, text) in self.loaded.everyone.iter().filter(|(friend, _)| friend.parse::<UserId>().is_ok()) {
-                let date = match named(friend).map(|at| &self.friends[at]) {
-                    Some(slot) if slot.now.map(|date| date.to_string()).as_deref() != slot.before => continue,
-                    _ => Some(lenient(text)),
-                };
+            let others = self.loaded.everyone.iter().filter(|(friend, _)| !self.friends.changes(friend));
+            for (friend, text) in others.filter(|(friend, _)| friend.parse::<UserId>().is_ok()) {
+                let date = Some(lenient(text));
                 written.dates.push(DateChange { friend, before: date, after: date });
             }
         }
@@ -370,7 +347,13 @@ impl<'a> Working<'a> {
         self.profile.change(ZONE_FIELD).unwrap_or(self.loaded.zone.as_deref())
     }
 
-    fn write_profile(&self, keys: &ShardKeys, now: u64, ops: &mut Vec<Op>, written: &mut Written<'a>) {
+    fn write_profile(&self, keys: &ShardKeys, now: u64, ops: &mut Vec<Op>, written: &mut Written<'_>) {
+        if self.profile.is_ended() {
+            let user = &self.plan.user;
+            ops.push(Op::Delete { keys: vec![keys.profile(user), keys.activity(user), keys.top(user)] });
+            written.views = written.views.with(Views::PROFILE).with(Views::ACTIVITY);
+            return;
+        }
         if self.profile.write(keys.profile(&self.plan.user), now, ops) {
             written.views = written.views.with(Views::PROFILE);
         }
@@ -382,23 +365,13 @@ impl<'a> Working<'a> {
     /// Friends and profile after the batch, where the number before it is known.
     fn extent_after(&self) -> Option<u64> {
         let (_, has_profile) = self.loaded.extent?;
-        Some(self.friends_after()? + u64::from(has_profile || self.profile.is_written()))
+        let has_profile = (has_profile && !self.profile.is_ended()) || self.profile.is_written();
+        Some(self.friends_after()? + u64::from(has_profile))
     }
 
     fn friends_after(&self) -> Option<u64> {
-        let (count, _) = self.loaded.extent?;
-        let before = self.friends.iter().filter(|friend| friend.before.is_some()).count() as u64;
-        let after = self.friends.iter().filter(|friend| friend.now.is_some()).count() as u64;
-        Some(count.saturating_sub(before) + after)
-    }
-}
-
-impl Friend<'_> {
-    fn set(&mut self, date: Option<Birthday>) -> Outcome {
-        let changed = self.now != date;
-        self.now = date;
-        self.touched = true;
-        if changed { Outcome::Applied } else { Outcome::Unchanged }
+        let (before, _) = self.loaded.extent?;
+        Some(self.friends.count_after(before))
     }
 }
 

@@ -1,20 +1,23 @@
 //! What decides which of two changes is the newer one: versions that writers send, and the order of changes to both sides of
 //! a friendship.
 
+use super::changed::{Changed, What};
+use super::named::Named;
 use super::user::Moment;
 use super::{Op, Rules, UserLoaded, UserPlan};
+use crate::birthday::Birthday;
 use crate::change::UserId;
-use crate::key::{FORGOTTEN_FIELD, ShardKeys, order_field};
+use crate::key::{FORGOTTEN_FIELD, ShardKeys, changed_field, order_field};
 use crate::position::Order;
 
 /// One user's, while a batch is reduced.
 pub(super) struct Versions<'a> {
     plan: &'a UserPlan,
     sample: &'a [(String, String)],
-    /// Aligned with the plan's versions.
-    slots: Vec<Slot>,
+    slots: Named<'a, Slot>,
 }
 
+#[derive(Default)]
 struct Slot {
     stored: Option<Mark>,
     touched: bool,
@@ -25,6 +28,17 @@ struct Slot {
 enum Mark {
     Version(Stamp),
     Order(Order),
+    Changed(Changed),
+}
+
+/// What becomes of something that a snapshot tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Taken,
+    /// What is stored is newer.
+    Kept,
+    /// There is a friendship, with a date that was told later.
+    Dated(Birthday),
 }
 
 /// A stored version; a tombstone carries the server time of the removal.
@@ -36,12 +50,16 @@ struct Stamp {
 
 impl<'a> Versions<'a> {
     pub fn new(plan: &'a UserPlan, loaded: &'a UserLoaded) -> Versions<'a> {
-        let fields = plan.versions.iter().zip(&loaded.versions);
-        let slot = |(field, stored): (&String, &Option<String>)| Slot {
-            stored: stored.as_deref().and_then(|text| Mark::parse(field, text)),
-            touched: false,
+        let slot = |field: &'a str, text: Option<&str>| {
+            (field, Slot { stored: text.and_then(|text| Mark::parse(field, text)), touched: false })
         };
-        Versions { plan, sample: &loaded.sample, slots: fields.map(slot).collect() }
+        let slots = if plan.all {
+            Named::all(loaded.all_versions.iter().map(|(field, text)| slot(field, Some(text))))
+        } else {
+            let fields = plan.versions.iter().zip(&loaded.versions);
+            Named::some(fields.map(|(field, text)| slot(field, text.as_deref())))
+        };
+        Versions { plan, sample: &loaded.sample, slots }
     }
 
     /// Whether a change is newer than what is stored; if so its version is stored. Without a version it always is.
@@ -49,7 +67,7 @@ impl<'a> Versions<'a> {
         let Some(version) = moment.version else {
             return true;
         };
-        let slot = self.slot(field);
+        let slot = self.slots.slot(field);
         if let Some(Mark::Version(stored)) = slot.stored
             && stored.version >= version
         {
@@ -96,8 +114,7 @@ impl<'a> Versions<'a> {
     }
 
     fn find(&self, field: &str) -> Option<&Slot> {
-        let at = self.plan.versions.iter().position(|planned| planned == field)?;
-        self.slots.get(at)
+        self.slots.get(field)
     }
 
     /// When the user was forgotten, if that was not before `order`.
@@ -110,7 +127,7 @@ impl<'a> Versions<'a> {
         if order <= self.order(&order_field(friend)) {
             return false;
         }
-        let version = self.slot(friend.as_str());
+        let version = self.slots.slot(friend.as_str());
         if version.stored.is_some() {
             version.put(None);
         }
@@ -120,30 +137,126 @@ impl<'a> Versions<'a> {
 
     /// The user itself is forgotten.
     pub fn forget_all(&mut self, order: Order) {
-        self.slot(FORGOTTEN_FIELD).put(Some(Mark::Order(order)));
+        self.slots.slot(FORGOTTEN_FIELD).put(Some(Mark::Order(order)));
     }
 
     pub fn set_order(&mut self, friend: &UserId, order: Order) {
-        self.slot(&order_field(friend)).put(Some(Mark::Order(order)));
+        self.slots.slot(&order_field(friend)).put(Some(Mark::Order(order)));
     }
 
     fn order(&mut self, field: &str) -> Order {
-        match self.slot(field).stored {
+        match self.slots.slot(field).stored {
             Some(Mark::Order(order)) => order,
             _ => Order::default(),
         }
     }
 
-    fn slot(&mut self, field: &str) -> &mut Slot {
-        let at = self.plan.versions.iter().position(|planned| planned == field);
-        &mut self.slots[at.expect("the plan names every version of the batch")]
+    /// The stored version that a change without one leaves as it is.
+    fn version(&self, field: &str) -> Option<u64> {
+        match self.find(field)?.stored {
+            Some(Mark::Version(stored)) => Some(stored.version),
+            _ => None,
+        }
+    }
+
+    /// What was decided after `at`, as far as a rebuild wanted to know.
+    fn changed_after(&self, field: &str, at: u64) -> Option<What> {
+        match self.find(&changed_field(field))?.stored {
+            Some(Mark::Changed(changed)) if changed.at > at => Some(changed.what),
+            _ => None,
+        }
+    }
+
+    /// Remembers when a friendship or a field was changed, where a rebuild is on.
+    pub fn changed(&mut self, field: &str, moment: Moment) {
+        self.decided(field, moment, What::All);
+    }
+
+    /// The same for a friendship that began, or was told again, without a date.
+    pub fn changed_without_date(&mut self, friend: &UserId, moment: Moment) {
+        let since = self.plan.rebuild.unwrap_or_default();
+        let known = matches!(self.changed_after(friend.as_str(), since), Some(What::All | What::Date { .. }));
+        self.decided(friend.as_str(), moment, if known { What::All } else { What::Friendship });
+    }
+
+    /// A date was told of a friendship, or of one that is not there and that a rebuild may bring. Whether there is one is not
+    /// decided by that.
+    pub fn date_told(&mut self, friend: &UserId, birthday: Birthday, moment: Moment, exists: bool) {
+        let Some(since) = self.plan.rebuild else { return };
+        let (field, version) = (friend.as_str(), moment.version);
+        let is_outdated = |newest: u64| version.is_some_and(|version| version <= newest);
+        let what = match self.changed_after(field, since) {
+            Some(What::All | What::Friendship) => exists.then_some(What::All),
+            Some(What::Date { version: Some(newest), .. }) if !exists && is_outdated(newest) => None,
+            _ if !exists && self.version(field).is_some_and(is_outdated) => None,
+            Some(What::Date { .. }) | None => Some(What::Date { birthday, version }),
+        };
+        if let Some(what) = what {
+            self.decided(field, moment, what);
+        }
+    }
+
+    /// The date that was told before there was a friendship, as long as a rebuild is on.
+    pub fn date_told_early(&self, friend: &UserId) -> Option<Birthday> {
+        match self.changed_after(friend.as_str(), self.plan.rebuild?) {
+            Some(What::Date { birthday, .. }) => Some(birthday),
+            _ => None,
+        }
+    }
+
+    fn decided(&mut self, field: &str, moment: Moment, what: What) {
+        if self.plan.rebuild.is_some() {
+            let changed = Changed { at: moment.entry.milliseconds, what };
+            self.slots.slot(&changed_field(field)).put(Some(Mark::Changed(changed)));
+        }
+    }
+
+    /// Something that a snapshot of the moment `at` tells: by version where both have one, by time where nothing stored has
+    /// one. Its version is stored where it is taken.
+    pub fn told(&mut self, field: &str, version: Option<u64>, at: u64) -> Verdict {
+        if let Some(stored) = self.version(field) {
+            let newer = version.filter(|version| *version > stored);
+            newer.inspect(|version| self.set_version(field, *version));
+            return if newer.is_some() { Verdict::Taken } else { Verdict::Kept };
+        }
+        let (verdict, version) = match self.changed_after(field, at) {
+            Some(What::All) => (Verdict::Kept, None),
+            Some(What::Date { version: Some(told), .. }) if version.is_some_and(|version| version >= told) => {
+                (Verdict::Taken, version)
+            }
+            Some(What::Date { birthday, version: told }) => (Verdict::Dated(birthday), told.or(version)),
+            Some(What::Friendship) | None => (Verdict::Taken, version),
+        };
+        version.inspect(|version| self.set_version(field, *version));
+        verdict
+    }
+
+    /// Something that a snapshot of the moment `at` would name if it had been there. Whether it goes; its version stays for
+    /// what may be on its way.
+    pub fn absent(&mut self, field: &str, at: u64, now: u64) -> bool {
+        if matches!(self.changed_after(field, at), Some(What::All | What::Friendship)) {
+            return false;
+        }
+        if let Some(version) = self.version(field) {
+            self.slots.slot(field).put(Some(Mark::Version(Stamp { version, removed_at: Some(now) })));
+        }
+        true
+    }
+
+    /// Whether a field was changed after `at`.
+    pub fn is_newer_than(&self, field: &str, at: u64) -> bool {
+        self.changed_after(field, at).is_some()
+    }
+
+    fn set_version(&mut self, field: &str, version: u64) {
+        self.slots.slot(field).put(Some(Mark::Version(Stamp { version, removed_at: None })));
     }
 
     /// Appends the commands; whether anything was set.
     pub fn write(&self, keys: &ShardKeys, rules: &Rules, now: u64, ops: &mut Vec<Op>) -> bool {
-        let touched = || self.plan.versions.iter().zip(&self.slots).filter(|(_, slot)| slot.touched);
+        let touched = || self.slots.iter().filter(|(_, slot)| slot.touched);
         let set: Vec<_> =
-            touched().filter_map(|(field, slot)| slot.stored.map(|mark| (field.clone(), mark.text()))).collect();
+            touched().filter_map(|(field, slot)| slot.stored.map(|mark| (field.to_owned(), mark.text()))).collect();
         let retention = rules.tombstone_retention.as_millis() as u64;
         let old = |field: &str, text: &str| {
             let at = Mark::parse(field, text).and_then(Mark::ends_mattering_at);
@@ -151,7 +264,7 @@ impl<'a> Versions<'a> {
         };
         let pruned = self.sample.iter().filter(|(field, text)| old(field, text)).map(|(field, _)| field);
         let pruned = pruned.filter(|field| !set.iter().any(|(kept, _)| kept == *field)).cloned();
-        let forgotten = touched().filter(|(_, slot)| slot.stored.is_none()).map(|(field, _)| field.clone());
+        let forgotten = touched().filter(|(_, slot)| slot.stored.is_none()).map(|(field, _)| field.to_owned());
         let mut deleted: Vec<_> = pruned.chain(forgotten).collect();
         deleted.sort_unstable();
         deleted.dedup();
@@ -176,6 +289,9 @@ impl Slot {
 
 impl Mark {
     fn parse(field: &str, text: &str) -> Option<Mark> {
+        if field.ends_with(":@") {
+            return Changed::parse(text).map(Mark::Changed);
+        }
         if field.ends_with(':') {
             return text.parse().ok().map(Mark::Order);
         }
@@ -186,6 +302,7 @@ impl Mark {
         match self {
             Mark::Version(stamp) => stamp.text(),
             Mark::Order(order) => order.to_string(),
+            Mark::Changed(changed) => changed.text(),
         }
     }
 
@@ -194,6 +311,7 @@ impl Mark {
         match self {
             Mark::Version(stamp) => stamp.removed_at,
             Mark::Order(order) => Some(order.entry.milliseconds),
+            Mark::Changed(changed) => Some(changed.at),
         }
     }
 }

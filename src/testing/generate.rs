@@ -5,6 +5,7 @@ use jiff::civil::Date;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use super::snapshots::{self, Snapshots};
 use crate::change::{Fields, UserId};
 
 /// What changes are about.
@@ -28,6 +29,8 @@ pub struct Settings {
     pub mutual_versions: bool,
     /// How many of a thousand forget a user.
     pub forgets_per_thousand: u32,
+    /// Snapshots among the changes, where a rebuild is on.
+    pub snapshots: Option<Snapshots>,
 }
 
 /// An entry to append.
@@ -75,6 +78,7 @@ impl Settings {
             mutual_percent: 0,
             mutual_versions: true,
             forgets_per_thousand: 0,
+            snapshots: None,
         }
     }
 }
@@ -97,7 +101,11 @@ impl Generator {
             let at = self.random.random_range(0..self.earlier.len());
             return self.earlier[at].clone();
         }
-        let mut text = if self.settings.mutual_percent > 0 && self.percent(self.settings.mutual_percent) {
+        let mut text = if let Some(settings) = self.settings.snapshots.filter(|_| !malformed)
+            && self.percent(15)
+        {
+            self.snapshot(settings)
+        } else if self.settings.mutual_percent > 0 && self.percent(self.settings.mutual_percent) {
             self.mutual()
         } else {
             let mut text = self.change();
@@ -186,6 +194,14 @@ impl Generator {
         }
     }
 
+    fn snapshot(&mut self, settings: Snapshots) -> Vec<(String, String)> {
+        let user = self.random.random_range(0..self.settings.users);
+        let (size, today) = ((self.settings.friends, self.made), self.settings.today);
+        let mut fields = vec![pair("type", "snapshot"), pair("user", format!("u{user}"))];
+        fields.extend(snapshots::fields(settings, size, &mut self.random, |random| birthday(today, random)));
+        fields
+    }
+
     /// A change to both sides. Writers of a friendship send versions always or never.
     fn mutual(&mut self) -> Vec<(String, String)> {
         let user = self.random.random_range(0..self.settings.users);
@@ -229,22 +245,7 @@ impl Generator {
     }
 
     fn birthday(&mut self) -> String {
-        let near = self.settings.today.saturating_add(jiff::Span::new().days(self.random.random_range(-4..=12)));
-        let year = self.random.random_range(1940..=near.year());
-        // No day of a year that is over lies in the future.
-        let past = year.min(self.settings.today.year() - 1);
-        match self.random.random_range(0..10) {
-            0 => String::new(),
-            1 => ["--02-29", "2000-02-29", "1996-02-29"][self.random.random_range(0..3)].to_owned(),
-            2 => format!("{past:04}-{:02}-{:02}", self.random.random_range(1..13), self.random.random_range(1..29)),
-            3 | 4 => format!("--{:02}-{:02}", near.month(), near.day()),
-            // Somebody born today or yesterday celebrates next year; nobody is born tomorrow.
-            5 => self.settings.today.saturating_sub(jiff::Span::new().days(self.random.random_range(0..3))).to_string(),
-            _ => match Date::new(year, near.month(), near.day()) {
-                Ok(date) if date <= self.settings.today => date.to_string(),
-                _ => format!("1990-{:02}-01", near.month()),
-            },
-        }
+        birthday(self.settings.today, &mut self.random)
     }
 
     /// Makes an entry one that no reader may take for a change, and answers why.
@@ -357,6 +358,25 @@ const SPOILERS: [Spoiler; 27] = [
         "entry: # fields, at most 64 are allowed",
     ),
 ];
+
+fn birthday(today: Date, random: &mut SmallRng) -> String {
+    let near = today.saturating_add(jiff::Span::new().days(random.random_range(-4..=12)));
+    let year = random.random_range(1940..=near.year());
+    // No day of a year that is over lies in the future.
+    let past = year.min(today.year() - 1);
+    match random.random_range(0..10) {
+        0 => String::new(),
+        1 => ["--02-29", "2000-02-29", "1996-02-29"][random.random_range(0..3)].to_owned(),
+        2 => format!("{past:04}-{:02}-{:02}", random.random_range(1..13), random.random_range(1..29)),
+        3 | 4 => format!("--{:02}-{:02}", near.month(), near.day()),
+        // Somebody born today or yesterday celebrates next year; nobody is born tomorrow.
+        5 => today.saturating_sub(jiff::Span::new().days(random.random_range(0..3))).to_string(),
+        _ => match Date::new(year, near.month(), near.day()) {
+            Ok(date) if date <= today => date.to_string(),
+            _ => format!("1990-{:02}-01", near.month()),
+        },
+    }
+}
 
 fn pair(name: &str, value: impl Into<String>) -> (String, String) {
     (name.to_owned(), value.into())

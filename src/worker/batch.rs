@@ -42,6 +42,7 @@ pub(super) async fn settle<S: Store>(
         };
         check_fence(session, owner, &loaded)?;
         session.rolling.heard(loaded.milliseconds);
+        session.state.rebuild = loaded.rebuild;
         if !plan.suffices(&session.state, &owner.context.rules.calendar, &loaded) {
             continue;
         }

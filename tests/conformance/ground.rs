@@ -7,6 +7,7 @@ use heyday::key::{GROUP, Key, Keys, ShardKeys};
 use heyday::oracle::{Content, Contents};
 use heyday::position::EntryId;
 use heyday::redis::{ConnectOptions, Link, Pipeline, RedisStore, Reply};
+use heyday::reduce::REBUILD_FIELD;
 use heyday::store::Store;
 use heyday::testing::model;
 use heyday::testing::model::{Calamity, Model};
@@ -45,6 +46,10 @@ pub struct ModelGround {
 impl ModelGround {
     pub fn new(model: Model, keys: ShardKeys) -> ModelGround {
         ModelGround { model, keys }
+    }
+
+    pub fn rebuild(&self, at: u64) {
+        self.model.rebuild(SHARD, Some(at));
     }
 }
 
@@ -117,6 +122,11 @@ impl RealGround {
         let node = store.topology().node_of(names.slot).expect("an owner");
         let raw = Link::connect(&node.address, &ConnectOptions::default()).await.expect("a connection");
         RealGround { store, prefix: keys.prefix().to_owned(), keys: names, raw, last: EntryId::ZERO }
+    }
+
+    pub async fn rebuild(&mut self, at: u64) {
+        let state = self.keys.state.clone();
+        self.command(&["HSET", state.as_str(), REBUILD_FIELD, &at.to_string()]).await;
     }
 
     async fn command<W: AsRef<[u8]>>(&mut self, words: &[W]) -> Reply {

@@ -21,6 +21,7 @@ use heyday::shard::{Layout, Shard};
 use heyday::store::Read;
 use heyday::testing::generate::{Generator, Settings};
 use heyday::testing::model::Model;
+use heyday::testing::snapshots::Snapshots;
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -53,8 +54,15 @@ async fn random_operations_give_the_same_answers_and_the_same_keys() {
 async fn compare(seed: u64) -> String {
     let mut random = SmallRng::seed_from_u64(seed);
     let (mut model, mut real) = sides().await;
+    // The moments of snapshots lie before and after what changes meanwhile.
+    let since = milliseconds();
+    let snapshots = seed.is_multiple_of(2).then_some(Snapshots { since, spread: 2000, one_sided: false });
+    if snapshots.is_some() {
+        model.ground.rebuild(since);
+        real.ground.rebuild(since).await;
+    }
     let today = Rules::default().calendar.today(milliseconds());
-    let mut generator = Generator::new(seed, Settings { malformed_percent: 4.0, ..Settings::new(6, today) });
+    let mut generator = Generator::new(seed, Settings { malformed_percent: 4.0, snapshots, ..Settings::new(6, today) });
     let mut told = Vec::new();
     for step in 0..STEPS {
         let operation = choose(&mut random, &mut generator);

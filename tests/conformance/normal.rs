@@ -50,6 +50,8 @@ impl Normal {
             user.versions.iter_mut().flatten().for_each(|value| *value = timeless(value));
             user.sample = sample(&user.sample);
             user.everyone.sort();
+            user.all_versions.iter_mut().for_each(|(_, value)| *value = timeless(value));
+            user.all_versions.sort();
         }
         loaded.producers.iter_mut().flatten().for_each(|value| *value = timeless(value));
         loaded.producers_sample = sample(&loaded.producers_sample);

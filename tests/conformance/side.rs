@@ -222,6 +222,7 @@ impl<G: Ground> Side<G> {
         let plan = Plan::of(&batch, &player.state, &Jobs::default(), (&self.rules, now));
         let loaded = player.link.load(&plan).await;
         answer(loaded.map(|loaded| {
+            player.state.rebuild = loaded.rebuild;
             player.prepared = Some(reduce(&self.rules, &self.keys, &player.state, &batch, (&plan, &loaded)));
             self.normal.loaded(loaded)
         }))

@@ -60,9 +60,11 @@ impl fmt::Display for Verdict {
 }
 
 /// Day keys are looked at for the days of `window`.
-pub fn judge(model: &Model, rules: &Rules, window: Window) -> Verdict {
+/// A rebuild may have been on all the time.
+pub fn judge(model: &Model, rules: &Rules, (window, rebuild): (Window, Option<u64>)) -> Verdict {
     let mut verdict = Verdict::default();
     let mut oracle = Oracle::new(rules.clone(), model.keys().clone(), model.layout().clone());
+    oracle.rebuilding(rebuild);
     let contents = model.contents();
     for shard in model.layout().shards() {
         let history = model.history(shard);

@@ -10,6 +10,7 @@ use heyday::reduce::Rules;
 use heyday::shard::{Layout, Shard};
 use heyday::testing::generate::{Generator, Settings};
 use heyday::testing::model::{Faults, Model, Sabotage};
+use heyday::testing::snapshots::Snapshots;
 use heyday::worker::{self, Context, Options};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -29,6 +30,8 @@ pub const HEARTBEAT: Duration = Duration::from_millis(500);
 /// Between two steps of the world.
 const STEP: Duration = Duration::from_millis(50);
 const STEPS: u32 = 600;
+/// Within how many milliseconds from the beginning the moments of snapshots lie: some changes come before, some after.
+const SNAPSHOTS_SPREAD: u64 = 20_000;
 /// Between the end of a worker that was told to stop and the birth of the next one.
 pub const BIRTH_DELAY_MAX: Duration = Duration::from_millis(2_500);
 /// Steps after the last fault within which everything must be settled: the longest lease, stall, delay and wait fit in
@@ -81,6 +84,8 @@ struct World {
     born: u32,
     steps: Interval,
     windows: Windows,
+    /// The moment of the rebuild that is on all the time.
+    rebuild: Option<u64>,
 }
 
 /// Spans of time, Unix milliseconds, in which every living worker had said that it has paused.
@@ -181,7 +186,10 @@ impl World {
         let layout = Layout::new([1, 2, 4][random.random_range(0..3)]).expect("a power of two");
         let keys = Keys::new(["", "sim:"][random.random_range(0..2)]).expect("a good prefix");
         let mutual = random.random_bool(0.7);
+        let rebuild = random.random_bool(0.4).then_some(begin);
+        let snapshots = rebuild.map(|since| Snapshots { since, spread: SNAPSHOTS_SPREAD, one_sided: mutual });
         let settings = Settings {
+            snapshots,
             malformed_percent: 2.0,
             mutual_percent: if mutual { 25 } else { 0 },
             forgets_per_thousand: if mutual { random.random_range(0..20) } else { 0 },
@@ -200,8 +208,12 @@ impl World {
             ..Options::default()
         };
         let workers = (0..random.random_range(2..4)).map(|place| Worker::Dead { steps: 10 * place }).collect();
+        let model = Model::sabotaged(layout, keys, begin, life.sabotage);
+        if rebuild.is_some() {
+            model.layout().shards().for_each(|shard| model.rebuild(shard, rebuild));
+        }
         World {
-            model: Model::sabotaged(layout, keys, begin, life.sabotage),
+            model,
             generator: Generator::new(life.seed, settings),
             random,
             rules,
@@ -210,6 +222,7 @@ impl World {
             born: 0,
             steps: interval(STEP),
             windows: Windows::default(),
+            rebuild,
         }
     }
 
@@ -238,7 +251,7 @@ impl World {
         }
         self.stop(settled).await;
         // Every shard is rolled by now, so every day is complete, whenever it was opened.
-        let mut verdict = verdict::judge(&self.model, &self.rules, self.window());
+        let mut verdict = verdict::judge(&self.model, &self.rules, (self.window(), self.rebuild));
         verdict.look_within(&self.model, &self.windows.all);
         if sure {
             beyond::judge(&mut verdict, &self.model, &self.rules);

@@ -6,7 +6,7 @@ use crate::change::{UserId, ZONE_FIELD};
 use crate::key::{CONSUMER, GROUP, Key, ShardKeys};
 use crate::position::{EntryId, Order};
 use crate::redis::{Command, Pipeline};
-use crate::reduce::{Commit, Op, PRUNE_SAMPLE, Plan, UserPlan};
+use crate::reduce::{Commit, Op, PRUNE_SAMPLE, Plan, REBUILD_FIELD, UserPlan};
 
 /// The value of a remembered event id: it being there says all.
 const SEEN: &str = "";
@@ -59,7 +59,7 @@ pub(super) fn claim(pipeline: &mut Pipeline, keys: &ShardKeys, strays: &[EntryId
 /// Watches the state, then reads everything that the plan names, in the order in which [`super::load`] takes the answers.
 pub(super) fn load(pipeline: &mut Pipeline, keys: &ShardKeys, plan: &Plan) {
     pipeline.command("WATCH").arg(keys.state.as_bytes());
-    pipeline.command("HMGET").arg(keys.state.as_bytes()).arg("generation").arg("last");
+    pipeline.command("HMGET").arg(keys.state.as_bytes()).arg("generation").arg("last").arg(REBUILD_FIELD);
     pipeline.command("XPENDING").arg(keys.changes.as_bytes()).arg(GROUP);
     pipeline.command("TIME");
     for (command, key) in written(keys, plan) {
@@ -93,6 +93,31 @@ pub(super) fn written<'a>(keys: &'a ShardKeys, plan: &Plan) -> impl Iterator<Ite
 }
 
 fn load_user(pipeline: &mut Pipeline, keys: &ShardKeys, plan: &UserPlan) {
+    if plan.all {
+        pipeline.command("HGETALL").arg_parts(&keys.birthdays_parts(&plan.user));
+        pipeline.command("HGETALL").arg_parts(&keys.versions_parts(&plan.user));
+        pipeline.command("HGETALL").arg_parts(&keys.profile_parts(&plan.user));
+    } else {
+        load_named(pipeline, keys, plan);
+    }
+    let user = &plan.user;
+    if plan.sample {
+        let mut command = pipeline.command("HRANDFIELD");
+        command.arg_parts(&keys.versions_parts(user)).arg_u64(PRUNE_SAMPLE as u64).arg("WITHVALUES");
+    }
+    if plan.activity {
+        pipeline.command("HGETALL").arg_parts(&keys.activity_parts(user));
+    }
+    if !plan.categories.is_empty() {
+        pipeline.command("ZMSCORE").arg_parts(&keys.top_parts(user)).args(&plan.categories);
+        pipeline.command("ZCARD").arg_parts(&keys.top_parts(user));
+        let mut command = pipeline.command("ZRANGE");
+        let last = plan.lightest() as u64 - 1;
+        command.arg_parts(&keys.top_parts(user)).arg("0").arg_u64(last).arg("WITHSCORES");
+    }
+}
+
+fn load_named(pipeline: &mut Pipeline, keys: &ShardKeys, plan: &UserPlan) {
     let user = &plan.user;
     if !plan.friends.is_empty() {
         let friends = plan.friends.iter().map(UserId::as_str);
@@ -121,20 +146,6 @@ fn load_user(pipeline: &mut Pipeline, keys: &ShardKeys, plan: &UserPlan) {
     if plan.extent {
         pipeline.command("HLEN").arg_parts(&keys.birthdays_parts(user));
         pipeline.command("EXISTS").arg_parts(&keys.profile_parts(user));
-    }
-    if plan.sample {
-        let mut command = pipeline.command("HRANDFIELD");
-        command.arg_parts(&keys.versions_parts(user)).arg_u64(PRUNE_SAMPLE as u64).arg("WITHVALUES");
-    }
-    if plan.activity {
-        pipeline.command("HGETALL").arg_parts(&keys.activity_parts(user));
-    }
-    if !plan.categories.is_empty() {
-        pipeline.command("ZMSCORE").arg_parts(&keys.top_parts(user)).args(&plan.categories);
-        pipeline.command("ZCARD").arg_parts(&keys.top_parts(user));
-        let mut command = pipeline.command("ZRANGE");
-        let last = plan.lightest() as u64 - 1;
-        command.arg_parts(&keys.top_parts(user)).arg("0").arg_u64(last).arg("WITHSCORES");
     }
 }
 

@@ -3,6 +3,7 @@
 use super::encode::written;
 use super::read::position;
 use crate::activity::weight_of;
+use crate::change::UserId;
 use crate::error::{Disposition, ServerCode};
 use crate::key::{Key, ShardKeys};
 use crate::position::{CommitId, EntryId};
@@ -22,7 +23,7 @@ type Answer<T> = Result<T, Failure>;
 pub(super) fn loaded(keys: &ShardKeys, plan: &Plan, replies: Vec<Reply>) -> Answer<Loaded> {
     let mut answers = Answers { replies: replies.into_iter() };
     answers.shard("WATCH", &keys.state, |reply| reply.expect_status("OK"))?;
-    let (generation, last) = answers.shard("HMGET", &keys.state, state)?;
+    let (generation, last, rebuild) = answers.shard("HMGET", &keys.state, state)?;
     let pending_first = answers.shard("XPENDING", &keys.changes, pending_first)?;
     let milliseconds = answers.take(|| "TIME".to_owned(), |reply| time(&reply))?;
     for (command, key) in written(keys, plan) {
@@ -53,6 +54,7 @@ pub(super) fn loaded(keys: &ShardKeys, plan: &Plan, replies: Vec<Reply>) -> Answ
         producers,
         producers_sample,
         letters_last,
+        rebuild,
     })
 }
 
@@ -77,6 +79,23 @@ impl Answers {
     }
 
     fn user(&mut self, keys: &ShardKeys, plan: &UserPlan) -> Answer<UserLoaded> {
+        let user = &plan.user;
+        let mut loaded = if plan.all { self.all(keys, user)? } else { self.named(keys, plan)? };
+        if plan.sample {
+            loaded.sample = self.take(|| format!("HRANDFIELD {}", keys.versions(user)), |reply| pairs(&reply))?;
+        }
+        self.activity(keys, plan, &mut loaded)?;
+        Ok(loaded)
+    }
+
+    /// All there is of a user, and what follows from it.
+    fn all(&mut self, keys: &ShardKeys, user: &UserId) -> Answer<UserLoaded> {
+        let mut all = |key: Key| self.take(|| format!("HGETALL {key}"), |reply| pairs(&reply));
+        let (everyone, all_versions) = (all(keys.birthdays(user))?, all(keys.versions(user))?);
+        Ok(UserLoaded { everyone, all_versions, ..UserLoaded::default() }.with_profile(all(keys.profile(user))?))
+    }
+
+    fn named(&mut self, keys: &ShardKeys, plan: &UserPlan) -> Answer<UserLoaded> {
         let user = &plan.user;
         let mut loaded = UserLoaded::default();
         if !plan.friends.is_empty() {
@@ -111,10 +130,6 @@ impl Answers {
             let profiles = self.take(|| format!("EXISTS {}", keys.profile(user)), |reply| reply.as_u64())?;
             loaded.extent = Some((friends, profiles > 0));
         }
-        if plan.sample {
-            loaded.sample = self.take(|| format!("HRANDFIELD {}", keys.versions(user)), |reply| pairs(&reply))?;
-        }
-        self.activity(keys, plan, &mut loaded)?;
         Ok(loaded)
     }
 
@@ -144,16 +159,17 @@ fn unspoilt(reply: Reply) -> Result<(), Error> {
 }
 
 /// Absent fields are zero: a state that was lost is no owner's.
-fn state(reply: Reply) -> Result<(u64, CommitId), Error> {
-    let [generation, last] = reply.as_array()? else {
-        return Err(Error::protocol("generation and last", "another number of values"));
+fn state(reply: Reply) -> Result<(u64, CommitId, Option<u64>), Error> {
+    let [generation, last, rebuild] = reply.as_array()? else {
+        return Err(Error::protocol("generation, last and rebuild", "another number of values"));
     };
     let generation = if generation.is_null() { 0 } else { generation.as_u64()? };
     let last = match text(last)? {
         Some(text) => text.parse().map_err(|_| Error::protocol("a commit id", format!("{text:?}")))?,
         None => CommitId::ZERO,
     };
-    Ok((generation, last))
+    // What is no number was not written by heyday.
+    Ok((generation, last, text(rebuild)?.and_then(|text| text.parse().ok())))
 }
 
 /// The least id in the summary that XPENDING gives; none where nothing is pending.

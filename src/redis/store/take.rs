@@ -43,6 +43,7 @@ fn state(values: &[Reply]) -> Result<ShardState, String> {
         first: date(first),
         open: date(open),
         rolled: date(rolled),
+        rebuild: None,
         counts: Counts {
             entries: field_or("entries", entries, 0)?,
             dead: field_or("dead", dead, 0)?,

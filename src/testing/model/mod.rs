@@ -163,6 +163,11 @@ impl Model {
         self.world.at(shard, |server| server.keyspace.set(key, text, None));
     }
 
+    /// `heyday rebuild` begins in a shard, or ends where there is no moment.
+    pub fn rebuild(&self, shard: Shard, at: Option<u64>) {
+        self.world.at(shard, |server| server.rebuild(at));
+    }
+
     /// DEL
     pub fn delete(&self, shard: Shard, key: &Key) {
         self.world.at(shard, |server| server.keyspace.delete(key));

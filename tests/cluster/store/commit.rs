@@ -128,6 +128,7 @@ async fn everything_a_plan_names_is_loaded_in_its_place() {
         outbox: true,
         letters: true,
         window: None,
+        rebuild: None,
     };
     let known = &plan.users[0].user;
     ground.command(&["HSET", keys.birthdays(known).as_str(), "2", "--02-29", "3", ""]).await;

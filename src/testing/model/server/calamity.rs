@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use super::super::faults::Calamity;
+use super::super::keyspace::Hash;
 use super::super::refusal;
 use super::super::stream::{Stream, after};
 use super::ShardServer;
 use crate::key::GROUP;
 use crate::position::EntryId;
+use crate::reduce::REBUILD_FIELD;
 use crate::store::Error;
 
 impl ShardServer {
@@ -20,6 +22,15 @@ impl ShardServer {
             Calamity::PendingTrimmed => self.trim_pending(),
             Calamity::GroupRewound { entries } => self.rewind(entries),
         }
+    }
+
+    /// Writes the mark of a rebuild into the state, or takes it away.
+    pub fn rebuild(&mut self, at: Option<u64>) {
+        if let Ok(state) = self.keyspace.get_mut::<Hash>(&self.keys.state) {
+            state.remove(REBUILD_FIELD);
+            state.extend(at.map(|at| (REBUILD_FIELD.to_owned(), at.to_string())));
+        }
+        self.state_writes += 1;
     }
 
     fn destroy_group(&mut self) {

@@ -9,7 +9,7 @@ use super::ShardServer;
 use crate::activity::weight_of;
 use crate::change::ZONE_FIELD;
 use crate::key::Key;
-use crate::reduce::{Loaded, PRUNE_SAMPLE, Plan, UserLoaded, UserPlan};
+use crate::reduce::{Loaded, PRUNE_SAMPLE, Plan, REBUILD_FIELD, UserLoaded, UserPlan};
 use crate::store::Error;
 
 impl ShardServer {
@@ -24,8 +24,10 @@ impl ShardServer {
         let producers = if named { self.hash(&self.keys.producers).map_err(refusal::foreign)? } else { Cow::default() };
         let letters = self.keyspace.get::<Stream>(&self.keys.dead_letters).map_err(refusal::foreign)?;
         let letters = letters.filter(|_| plan.letters).and_then(|letters| letters.entries.keys().next_back().copied());
+        let rebuild = self.hash(&self.keys.state).map_err(refusal::foreign)?.get(REBUILD_FIELD).cloned();
         let loaded = Loaded {
             letters_last: letters.unwrap_or_default(),
+            rebuild: rebuild.and_then(|text| text.parse().ok()),
             milliseconds: self.keyspace.now,
             generation: state.generation,
             last: state.last,
@@ -40,16 +42,36 @@ impl ShardServer {
 
     /// Only what is planned is read: a key of a foreign type that nothing asks for is no trouble.
     fn load_user(&self, plan: &UserPlan) -> Result<UserLoaded, String> {
+        let loaded = if plan.all { self.load_all(plan)? } else { self.load_named(plan)? };
+        let versions = if plan.sample { self.hash(&self.keys.versions(&plan.user))? } else { Cow::default() };
+        let days = if plan.activity { self.hash(&self.keys.activity(&plan.user))? } else { Cow::default() };
+        let top =
+            if plan.categories.is_empty() { None } else { self.keyspace.get::<Sorted>(&self.keys.top(&plan.user))? };
+        let top = top.cloned().unwrap_or_default();
+        Ok(UserLoaded {
+            sample: sample(&versions, PRUNE_SAMPLE),
+            days: days.iter().map(|(day, sum)| (day.clone(), sum.clone())).collect(),
+            weights: plan.categories.iter().map(|name| top.get(name).copied().map(weight)).collect(),
+            top_length: top.len() as u64,
+            lightest: lightest(&top, plan.lightest()),
+            ..loaded
+        })
+    }
+
+    fn load_all(&self, plan: &UserPlan) -> Result<UserLoaded, String> {
+        let all = |key: Key| self.hash(&key).map(|fields| sample(&fields, fields.len()));
+        let (everyone, all_versions) = (all(self.keys.birthdays(&plan.user))?, all(self.keys.versions(&plan.user))?);
+        let loaded = UserLoaded { everyone, all_versions, ..UserLoaded::default() };
+        Ok(loaded.with_profile(all(self.keys.profile(&plan.user))?))
+    }
+
+    fn load_named(&self, plan: &UserPlan) -> Result<UserLoaded, String> {
         let key = self.keys.profile(&plan.user);
         let asked = |asked: bool, key: Key| if asked { self.hash(&key) } else { Ok(Cow::default()) };
         let birthdays =
             asked(plan.extent || plan.everyone || !plan.friends.is_empty(), self.keys.birthdays(&plan.user))?;
-        let versions = asked(plan.sample || !plan.versions.is_empty(), self.keys.versions(&plan.user))?;
+        let versions = asked(!plan.versions.is_empty(), self.keys.versions(&plan.user))?;
         let own = asked(plan.profile || plan.whole || plan.birthday || plan.zone, key.clone())?;
-        let days = asked(plan.activity, self.keys.activity(&plan.user))?;
-        let top =
-            if plan.categories.is_empty() { None } else { self.keyspace.get::<Sorted>(&self.keys.top(&plan.user))? };
-        let top = top.cloned().unwrap_or_default();
         let profile = |name: &str| Some((name.to_owned(), own.get(name)?.clone()));
         let birthday = own.get("birthday").filter(|_| plan.birthday).cloned();
         Ok(UserLoaded {
@@ -65,11 +87,7 @@ impl ShardServer {
             zone: own.get(ZONE_FIELD).filter(|_| plan.zone).cloned(),
             everyone: sample(&birthdays, if plan.everyone { birthdays.len() } else { 0 }),
             extent: plan.extent.then(|| (birthdays.len() as u64, self.keyspace.exists(&key))),
-            sample: sample(&versions, if plan.sample { PRUNE_SAMPLE } else { 0 }),
-            days: days.iter().map(|(day, sum)| (day.clone(), sum.clone())).collect(),
-            weights: plan.categories.iter().map(|name| top.get(name).copied().map(weight)).collect(),
-            top_length: top.len() as u64,
-            lightest: lightest(&top, plan.lightest()),
+            ..UserLoaded::default()
         })
     }
 }

@@ -262,6 +262,7 @@ impl ShardServer {
             first: fields.get("first").and_then(|text| text.parse().ok()),
             open: fields.get("open").and_then(|text| text.parse().ok()),
             rolled: fields.get("rolled").and_then(|text| text.parse().ok()),
+            rebuild: None,
             counts: Counts { entries: number("entries"), dead: number("dead"), skipped: number("skipped") },
         })
     }
