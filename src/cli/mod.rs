@@ -18,6 +18,7 @@ mod maintenance;
 pub mod output;
 mod progress;
 mod read;
+mod rebuild;
 mod roll;
 mod shard;
 mod signals;
@@ -82,6 +83,7 @@ commands! {
     Dlq => dlq,
     Check => check,
     Roll => roll,
+    Rebuild => rebuild,
     Maintenance => maintenance,
     Keys => keys,
     Config => config,

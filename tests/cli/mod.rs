@@ -10,6 +10,7 @@ mod letters;
 mod maintenance;
 mod outages;
 mod read;
+mod rebuild;
 mod refusals;
 mod roll;
 mod setup;

@@ -13,6 +13,7 @@ mod poison;
 mod profile;
 mod proof;
 mod reader;
+mod rebuild;
 mod resend;
 mod store;
 mod subscriber;

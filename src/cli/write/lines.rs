@@ -5,9 +5,9 @@ use std::io;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt};
 
 /// Longest line; a longer one is passed over as a whole.
-pub(super) const LINE_BYTES_MAX: usize = 4 * 1024 * 1024;
+pub(in crate::cli) const LINE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-pub(super) struct Lines<R> {
+pub(in crate::cli) struct Lines<R> {
     reader: R,
     /// The line that is being read.
     line: Vec<u8>,
@@ -19,7 +19,7 @@ pub(super) struct Lines<R> {
 }
 
 /// A line without its end, and its number, from 1.
-pub(super) struct Line<'a> {
+pub(in crate::cli) struct Line<'a> {
     pub number: u64,
     /// None where it is longer than [`LINE_BYTES_MAX`].
     pub text: Option<&'a [u8]>,
@@ -27,7 +27,12 @@ pub(super) struct Line<'a> {
 
 impl<R: AsyncBufRead + Unpin> Lines<R> {
     pub fn new(reader: R) -> Lines<R> {
-        Lines { reader, line: Vec::new(), given: true, too_long: false, number: 0, bytes: 0 }
+        Lines::at(reader, 0, 0)
+    }
+
+    /// Behind so many lines and bytes, where the reader is now.
+    pub fn at(reader: R, number: u64, bytes: u64) -> Lines<R> {
+        Lines { reader, line: Vec::new(), given: true, too_long: false, number, bytes }
     }
 
     /// Bytes read so far.

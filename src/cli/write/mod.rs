@@ -15,6 +15,7 @@ use super::cluster::{self, block_on};
 use super::output::{self, Format};
 use super::{Context, Exit};
 use crate::client::writer;
+pub(super) use lines::{LINE_BYTES_MAX, Line, Lines};
 
 /// Append one change, or those of a file
 #[derive(Debug, clap::Args)]

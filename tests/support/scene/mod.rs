@@ -61,6 +61,8 @@ pub struct Scene {
     pub expiry_drift_max: Duration,
     /// How far a server's clock may have been from the test's.
     pub clock_drift_max: Duration,
+    /// The moment of a rebuild, where one was on for every entry that came after it.
+    pub rebuild: Option<u64>,
     began_milliseconds: u64,
 }
 
@@ -88,6 +90,7 @@ impl Scene {
             hub,
             expiry_drift_max: Duration::ZERO,
             clock_drift_max: Duration::ZERO,
+            rebuild: None,
             began_milliseconds,
         }
     }

@@ -168,6 +168,7 @@ impl Scene {
                 oracle.entry(shard, *id, fields.as_ref());
             }
             for (id, fields) in snapshot.entries(self, shard) {
+                oracle.rebuilding(self.rebuild.filter(|at| id.milliseconds > *at));
                 oracle.entry(shard, id, Some(fields));
             }
         }

@@ -1,0 +1,142 @@
+//! `heyday rebuild`: what it says, refuses and promises.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::stage::Stage;
+use crate::support::eventually;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn file(lines: &[&str]) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("users.ndjson");
+    std::fs::write(&path, lines.join("\n") + "\n").unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    (folder, path)
+}
+
+async fn settled(stage: &Stage) {
+    let done = async || {
+        let totals = stage.json(&["status", "--json"])["totals"].clone();
+        Some(()).filter(|()| totals["unread"] == 0 && totals["pending"] == 0)
+    };
+    eventually(PATIENCE, "everything was applied", done).await;
+}
+
+/// Some views that were there before.
+async fn views(stage: &Stage) {
+    for change in [
+        &["add", "user=1", "friend=2", "birthday=1990-05-01"][..],
+        &["add", "user=1", "friend=3", "birthday=1990-05-01"],
+        &["add", "user=1", "friend=4", "birthday=1990-05-01", "version=7"],
+        &["profile", "user=1", "profile.city=Lviv", "profile.old=x"],
+        &["add", "user=9", "friend=2", "birthday=1990-05-01"],
+    ] {
+        assert_eq!(stage.heyday(&[&["write"], change].concat()).code, 0);
+    }
+    settled(stage).await;
+}
+
+const LINES: [&str; 2] = [
+    r#"{"user":1,"birthday":"1980-01-01","profile":{"city":"Kyiv"},"friends":{"2":"1990-05-02","4":{"birthday":"","version":6},"5":""}}"#,
+    r#"{"user":"7","friends":{"1":"--02-29"}}"#,
+];
+
+#[tokio::test]
+async fn a_dry_run_says_what_the_run_then_does() {
+    let stage = Stage::with_shards(4).await;
+    let _worker = stage.worker().await;
+    views(&stage).await;
+    let (_folder, path) = file(&LINES);
+    let begun = stage.json(&["rebuild", "--begin", "--json"]);
+    assert!(begun["moment"].as_u64().unwrap() > 1_600_000_000_000);
+    assert_eq!(stage.json(&["rebuild", "--begin", "--json"]), begun, "the moment is that of the first time");
+
+    let mut dry = stage.json(&["rebuild", "--file", &path, "--dry-run", "--authoritative", "--json"]);
+    dry["moment"] = Value::Null;
+    let first = dry["first"].take();
+    let expected = json!({"moment": null, "lines": 2, "bad": 0,
+        "users": {"named": 2, "changed": 3, "new": 1, "gone": 1},
+        "friends": {"added": 2, "changed": 1, "removed": 2},
+        "fields": {"added": 1, "changed": 1, "removed": 1},
+        "dead_letters": 0, "first": null});
+    assert_eq!(dry, expected);
+    let mut first: Vec<&str> = first.as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
+    first.sort_unstable();
+    let told = [
+        r#"user 1: friend 2: "1990-05-01" -> "1990-05-02""#,
+        r#"user 1: friend 3: "1990-05-01" -> none"#,
+        r#"user 1: friend 5: none -> """#,
+        r#"user 1: profile birthday: none -> "1980-01-01""#,
+        r#"user 1: profile city: "Lviv" -> "Kyiv""#,
+        r#"user 1: profile old: "x" -> none"#,
+        r#"user 7: friend 1: none -> "--02-29""#,
+        r#"user 9: friend 2: "1990-05-01" -> none"#,
+    ];
+    assert_eq!(first, told);
+    assert_eq!(stage.json(&["read", "1", "--json"])["friends"].as_array().unwrap().len(), 3, "nothing was changed");
+
+    let run = ["rebuild", "--file", &path, "--authoritative", "--yes", "--json"];
+    let mut done = stage.json(&run);
+    (done["moment"], done["seconds"]) = (Value::Null, Value::Null);
+    let expected = json!({"moment": null, "lines": 2, "users": 2, "friends": 4, "bad": 0, "unnamed": 1,
+        "dead_letters": 0, "finished": true, "seconds": null});
+    assert_eq!(done, expected);
+    let again = stage.json(&["rebuild", "--file", &path, "--dry-run", "--authoritative", "--json"]);
+    for part in ["friends", "fields"] {
+        assert_eq!(again[part], json!({"added": 0, "changed": 0, "removed": 0}), "all of it was done");
+    }
+    assert_eq!(again["users"], json!({"named": 2, "changed": 0, "new": 0, "gone": 0}));
+    assert_eq!(stage.heyday(&["check"]).code, 0);
+}
+
+#[tokio::test]
+async fn bad_lines_stop_or_are_passed_over() {
+    let stage = Stage::with_shards(4).await;
+    let _worker = stage.worker().await;
+    let bad = r#"{"user":"8","friends":{"1":"1990-02-30"}}"#;
+    let (_folder, path) = file(&[LINES[1], bad, LINES[0]]);
+    let stopped = stage.heyday(&["rebuild", "--file", &path]);
+    assert_eq!(stopped.code, 1, "{}", stopped.stderr);
+    let reason = "heyday: line 2: field friends.1 \"1990-02-30\": no such day\n";
+    assert!(stopped.stderr.contains(reason) && stopped.stderr.contains("stopped at line 2"), "{}", stopped.stderr);
+    settled(&stage).await;
+    let friends = |user: &str| stage.json(&["read", user, "--json"])["friends"].as_array().unwrap().len();
+    assert_eq!((friends("7"), friends("1")), (1, 0));
+
+    let gone = stage.heyday(&["rebuild", "--file", &path, "--keep-going", "--authoritative", "--yes"]);
+    assert_eq!(gone.code, 64, "{}", gone.stderr);
+    assert!(gone.stderr.contains("no users are removed: a bad line may be about one of them"), "{}", gone.stderr);
+    let passed = stage.heyday(&["rebuild", "--file", &path, "--keep-going"]);
+    assert_eq!(passed.code, 1, "{}", passed.stderr);
+    assert!(passed.stderr.contains(reason) && passed.stderr.contains("1 bad line"), "{}", passed.stderr);
+    assert_eq!((friends("7"), friends("1"), friends("8")), (1, 3, 0));
+}
+
+#[tokio::test]
+async fn what_cannot_be_is_refused() {
+    let stage = Stage::with_shards(4).await;
+    let (folder, path) = file(&LINES);
+    for (arguments, code, expected) in [
+        (&["rebuild"][..], 64, "required"),
+        (&["rebuild", "--file", "/nowhere.ndjson"], 64, "/nowhere.ndjson: No such file"),
+        (&["rebuild", "--file", folder.path().to_str().unwrap()], 64, "expected a regular file"),
+        (&["rebuild", "--file", &path, "--authoritative"], 64, "no terminal to ask on: give --yes"),
+        (&["rebuild", "--file", &path, "--abort"], 64, "cannot be used with"),
+    ] {
+        let refused = stage.heyday(arguments);
+        assert_eq!(refused.code, code, "{arguments:?}: {}", refused.stderr);
+        assert!(refused.stderr.contains(expected), "{arguments:?}: {}", refused.stderr);
+    }
+    // Somebody took a shard's mark away, as a failover may.
+    stage.json(&["rebuild", "--begin", "--json"]);
+    let state = stage.json(&["shard", "1", "--json"])["keys"]["state"].as_str().unwrap().to_owned();
+    stage.redis(&["HDEL", &state, "rebuild"]).await;
+    let torn = stage.heyday(&["rebuild", "--file", &path]);
+    assert_eq!(torn.code, 64, "{}", torn.stderr);
+    assert!(torn.stderr.contains("the moment of the rebuild was lost on shards"), "{}", torn.stderr);
+    assert!(stage.heyday(&["rebuild", "--abort"]).stdout.contains("rebuild ended"));
+    assert!(stage.heyday(&["rebuild", "--abort"]).stdout.contains("no rebuild was on"));
+}
