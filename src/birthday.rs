@@ -26,6 +26,15 @@ pub enum LeapDay {
     March1,
 }
 
+impl LeapDay {
+    pub fn other(self) -> LeapDay {
+        match self {
+            LeapDay::February28 => LeapDay::March1,
+            LeapDay::March1 => LeapDay::February28,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     #[error("expected YYYY-MM-DD, --MM-DD or nothing")]
@@ -66,6 +75,15 @@ impl Birthday {
                 Ok(Birthday::Date(date))
             }
             _ => Err(ParseError::Form),
+        }
+    }
+
+    /// Whether it is a day that most years do not have.
+    pub fn is_leap_day(self) -> bool {
+        match self {
+            Birthday::Unknown => false,
+            Birthday::Day { month, day } => (month, day) == (2, 29),
+            Birthday::Date(date) => (date.month(), date.day()) == (2, 29),
         }
     }
 

@@ -100,6 +100,14 @@ impl Calendar {
         birthday.days_between(window.first, window.last, self.leap_day)
     }
 
+    /// The same by whichever rule for 29 February.
+    pub fn all_days(&self, birthday: Birthday, window: Window) -> impl Iterator<Item = Date> {
+        let by = move |leap_day| birthday.days_between(window.first, window.last, leap_day);
+        let own = by(self.leap_day);
+        let other = if birthday.is_leap_day() { Some(by(self.leap_day.other())) } else { None };
+        own.chain(other.into_iter().flatten())
+    }
+
     /// When a celebration on `date` is due in a zone, in Unix seconds. A local time that a clock change skips is taken as the
     /// time after the gap.
     pub fn due(&self, zone: &TimeZone, date: Date) -> i64 {
@@ -201,6 +209,18 @@ mod tests {
     fn a_day_key_outlives_its_day_everywhere_by_the_grace() {
         let utc = calendar("UTC");
         assert_eq!(utc.expires_at(date(2026, 11, 29)), 1_795_996_800 + 12 * 3600 + 25 * 3600);
+    }
+
+    #[test]
+    fn a_leap_day_may_stand_where_another_rule_put_it() {
+        let window = Window { first: date(2027, 2, 20), last: date(2027, 3, 10) };
+        let days = |text: &str| -> Vec<String> {
+            let birthday = Birthday::parse(text).unwrap();
+            Calendar::default().all_days(birthday, window).map(|day| day.to_string()).collect()
+        };
+        assert_eq!(days("2000-02-29"), ["2027-02-28", "2027-03-01"]);
+        assert_eq!(days("2000-02-28"), ["2027-02-28"]);
+        assert_eq!(days(""), [""; 0]);
     }
 
     #[test]

@@ -191,6 +191,11 @@ impl Action {
         !matches!(self, Action::Activity { .. })
     }
 
+    /// Whether it may bring the user to another time zone.
+    pub fn moves(&self) -> bool {
+        matches!(self, Action::Profile { fields } if fields.iter().any(|(name, _)| name == ZONE_FIELD))
+    }
+
     /// The value of the field `type`.
     pub fn name(&self) -> &'static str {
         match self {

@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use jiff::ToSpan;
 use jiff::civil::Date;
 
 use super::{Op, UserLoaded, UserPlan};
 use crate::activity::{KEPT_FOR, WEIGHT_SUM_MAX, day_of, first_day, read};
 use crate::key::{Key, ShardKeys};
+
+/// Days after today that stay where they are.
+const AHEAD_DAYS_MAX: i64 = 2;
 
 pub(super) struct Activity<'a> {
     plan: &'a UserPlan,
@@ -43,6 +47,9 @@ impl<'a> Activity<'a> {
         *sum = sum.saturating_add(weight.into());
         let changed = *sum != before;
         self.days = self.days.split_off(&first);
+        // A user who has moved to the west may have some of tomorrow; what is later was told by a clock that was wrong.
+        let later = today.saturating_add(AHEAD_DAYS_MAX.days());
+        self.days.retain(|day, _| *day <= later);
         self.counted = true;
         changed
     }

@@ -36,7 +36,9 @@ impl<'a> Days<'a> {
             birthday.into_iter().flat_map(|birthday| calendar.days(birthday, window)).collect()
         };
         for change in changes {
-            let (before, after) = (days(change.before), days(change.after));
+            // Somebody born on 29 February may stand where another setting of `leap_day` put them.
+            let before = change.before.into_iter().flat_map(|birthday| calendar.all_days(birthday, window));
+            let (before, after): (Vec<Date>, Vec<Date>) = (before.collect(), days(change.after));
             for date in before.into_iter().filter(|date| !after.contains(date)) {
                 self.days.entry(date).or_default().removed.push(day_member(user, change.friend));
             }

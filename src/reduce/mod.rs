@@ -43,6 +43,9 @@ pub const REBUILD_FIELD: &str = "rebuild";
 /// Fields looked at for pruning when one is added: more than one, so that what has expired shrinks faster than it grows.
 pub const PRUNE_SAMPLE: usize = 16;
 
+/// A change of zone reads and moves all friends of its user: it weighs as much as so many further changes.
+const MOVE_WEIGHT: usize = 31;
+
 /// What the rules need to know; alike for every worker of a cluster.
 #[derive(Clone, Debug)]
 pub struct Rules {
@@ -238,6 +241,7 @@ impl Decoded {
     pub fn weight(&self) -> usize {
         self.change.as_ref().map_or(1, |change| match &change.action {
             Action::Snapshot(snapshot) => snapshot.weight(),
+            action if action.moves() => 1 + MOVE_WEIGHT,
             _ => 1 + change.others.len(),
         })
     }

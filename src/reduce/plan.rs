@@ -9,7 +9,7 @@ use crate::calendar::{Calendar, Window};
 use crate::change::{Action, Change, Mirror, UserId, ZONE_FIELD, shard_producer};
 use crate::key::{FORGOTTEN_FIELD, changed_field, order_field, version_field};
 use crate::position::{CommitId, EntryId, Order};
-use crate::profile::{Fields, KEPT, MIGRATED, is_own};
+use crate::profile::{Fields, KEPT, MIGRATED, expires_at, is_own};
 
 /// The version field of the user's own date.
 pub(super) const BIRTHDAY_FIELD: &str = "birthday";
@@ -42,8 +42,10 @@ pub struct UserPlan {
     pub versions: Vec<String>,
     /// The fields of `profile` that heyday knows, and [`UserPlan::fields`].
     pub profile: bool,
-    /// All of `profile` instead: what has expired in it may have to go.
+    /// All of `profile` instead: what has expired in it has to go.
     pub whole: bool,
+    /// Whether the profile lives on from here where it has a time to live.
+    pub extends: bool,
     /// Own fields of `profile` that change, and how many it has.
     pub fields: Vec<String>,
     /// Field `birthday` of `profile`.
@@ -157,7 +159,7 @@ impl Plan {
                 });
                 plan.users[at].add(&change.action, change.version.is_some());
                 plan.users[at].zone |= change.action.date().is_some_and(near);
-                plan.users[at].whole |= rules.profile_ttl.is_some() && extends(&change.action);
+                plan.users[at].extends |= extends(&change.action);
             }
             plan.outbox |= crosses(&change.action);
             plan.letters |= change.action == Action::Forget;
@@ -169,6 +171,18 @@ impl Plan {
     pub fn suffices(&self, state: &ShardState, calendar: &Calendar, loaded: &Loaded) -> bool {
         self.rebuild == loaded.rebuild
             && self.window.is_none_or(|window| window == state.window(calendar, loaded.milliseconds))
+    }
+
+    /// The same with all of the profiles that have expired and now live on; none where there are no such profiles.
+    pub fn widened(&self, loaded: &Loaded) -> Option<Plan> {
+        let over = |loaded: &UserLoaded, now: u64| expires_at(&loaded.profile).is_some_and(|at| at <= now);
+        let mut wider = self.clone();
+        let mut grown = false;
+        for (user, stored) in wider.users.iter_mut().zip(&loaded.users) {
+            let grows = user.extends && !user.whole && over(stored, loaded.milliseconds);
+            (user.whole, grown) = (user.whole || grows, grown || grows);
+        }
+        grown.then_some(wider)
     }
 
     /// The reads for one step of a job, beside what the step itself has surveyed.
@@ -223,6 +237,7 @@ impl UserPlan {
             versions: Vec::new(),
             profile: false,
             whole: false,
+            extends: false,
             fields: Vec::new(),
             birthday: false,
             zone: false,
@@ -264,7 +279,7 @@ impl UserPlan {
             }
             Action::Profile { fields } => {
                 self.profile = true;
-                let moves = fields.iter().any(|(name, _)| name == ZONE_FIELD);
+                let moves = action.moves();
                 (self.zone, self.everyone) = (self.zone | moves, self.everyone | moves);
                 let own = fields.iter().map(|(name, _)| name).filter(|name| is_own(name));
                 own.for_each(|name| push(&mut self.fields, name));

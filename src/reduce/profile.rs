@@ -134,13 +134,14 @@ impl<'a> Profile<'a> {
         self.applied(moment)
     }
 
-    /// An activity at a moment; whether it is the newest.
-    pub fn active(&mut self, at: u64) -> bool {
+    /// An activity at a moment; whether it is the newest of those up to the latest that can be believed.
+    pub fn active(&mut self, at: u64, believed_max: u64) -> bool {
         if !self.was_known() && !self.is_written() {
             self.began_at = Some(at);
         }
         self.ended = false;
-        let newest = self.active_at().is_none_or(|last| last < at);
+        // One that lies far ahead was told by a clock that was wrong.
+        let newest = self.active_at().is_none_or(|last| last < at || last > believed_max);
         if newest {
             self.last_activity = Some(at);
         }

@@ -123,7 +123,9 @@ impl ShardState {
     /// The commit after which the days of `window` are open and empty, to be rolled.
     pub fn anew(&self, place: Place<'_>, window: Window, loaded: &Loaded) -> Commit {
         let last = self.open.map_or(window.last, |open| open.max(window.last));
-        let after = ShardState { rolled: None, ..self.next(window) };
+        // None of them is complete.
+        let rolled = window.first.yesterday().unwrap_or(window.first);
+        let after = ShardState { rolled: Some(rolled), ..self.next(window) };
         self.without(place, Window { last, ..window }, after, loaded)
     }
 
@@ -141,7 +143,9 @@ impl ShardState {
 impl RollStep<'_> {
     /// The commit, on top of `state`.
     pub fn reduce(&self, place: Place<'_>, state: &ShardState, loaded: &Loaded) -> Commit {
-        let open = state.window(&place.rules.calendar, loaded.milliseconds);
+        let named = state.window(&place.rules.calendar, loaded.milliseconds);
+        // What is filled must be open: the clock may be a little behind where the roll was begun.
+        let open = Window { last: named.last.max(self.roll.to), ..named };
         let window = Window { first: self.roll.from.max(open.first), last: self.roll.to };
         let mut days = Days::new(place.rules, window);
         for rolled in &self.survey.users {
@@ -191,6 +195,7 @@ fn expire(place: Place<'_>, rolled: &RolledUser, profile: &Fields, now: u64, eff
     if !profile.keys().any(stays) {
         ops.push(Op::Delete { keys: vec![key] });
         if rolled.friends_count == 0 {
+            ops.push(Op::ExpireAfter { key: keys.versions(user), after: place.rules.tombstone_retention });
             ops.push(Op::SortedRemove { key: keys.users.clone(), members: vec![user.to_string()] });
         }
         return;

@@ -132,7 +132,10 @@ impl Story {
     fn commit(&self, entries: &[&str]) -> Commit {
         let batch = self.batch(entries);
         let plan = Plan::of(&batch, &self.state, &self.jobs, (&self.rules, NOW));
-        let loaded = self.load(&plan);
+        let (plan, loaded) = match plan.widened(&self.load(&plan)) {
+            Some(plan) => (plan.clone(), self.load(&plan)),
+            None => (plan.clone(), self.load(&plan)),
+        };
         reduce(&self.rules, &self.keys, &self.state, &batch, (&plan, &loaded))
     }
 

@@ -13,6 +13,9 @@ use crate::key::{ShardKeys, version_field};
 use crate::position::{CommitId, EntryId, Order};
 use crate::signal::Views;
 
+/// How far the clocks of servers may be apart; what is further ahead is taken for a clock that was wrong.
+const CLOCKS_APART_MAX_MILLISECONDS: u64 = 24 * 3_600_000;
+
 /// Working state of a user while a batch is reduced.
 pub(super) struct Working<'a> {
     pub(super) rules: &'a Rules,
@@ -257,11 +260,13 @@ impl<'a> Working<'a> {
 
     fn activity(&mut self, category: Option<&str>, weight: u32, moment: Moment) -> Outcome {
         // By the entry's own time, and not by the clock: settled again after a failover, it comes to the same.
-        let appended_at = moment.entry.milliseconds;
+        // Only a stream whose clock was far ahead, and which counts on from there, is not believed.
+        let ahead = moment.now.saturating_add(CLOCKS_APART_MAX_MILLISECONDS);
+        let appended_at = if moment.entry.milliseconds > ahead { moment.now } else { moment.entry.milliseconds };
         let at = moment.changed_at.min(appended_at);
         let zone = self.rules.calendar.zone(self.profile.get(ZONE_FIELD));
         let (day, today) = (Calendar::today_in(&zone, at), Calendar::today_in(&zone, appended_at));
-        let newest = self.profile.active(at);
+        let newest = self.profile.active(at, appended_at.saturating_add(CLOCKS_APART_MAX_MILLISECONDS));
         let counted = self.activity.count(weight, day, today);
         let weighed = category.is_some_and(|category| self.activity.add(category, weight, self.rules.top_max));
         if newest || counted || weighed { Outcome::Applied } else { Outcome::Unchanged }

@@ -30,9 +30,11 @@ pub(super) async fn settle<S: Store>(
     unreadable: bool,
 ) -> Result<Settled, Interrupt> {
     let mut batch = Batch::new(owner, entries, unreadable);
+    let mut wider = None;
     loop {
         let (rules, now) = (&owner.context.rules, session.rolling.milliseconds());
-        let plan = Plan::of(&batch.decoded, &session.state, session.beyond.jobs(), (rules, now));
+        let fresh = || Plan::of(&batch.decoded, &session.state, session.beyond.jobs(), (rules, now));
+        let plan = wider.take().unwrap_or_else(fresh);
         let loaded = match session.link.load(&plan).await {
             Ok(loaded) => loaded,
             Err(error) => {
@@ -44,6 +46,10 @@ pub(super) async fn settle<S: Store>(
         session.rolling.heard(loaded.milliseconds);
         session.state.rebuild = loaded.rebuild;
         if !plan.suffices(&session.state, &owner.context.rules.calendar, &loaded) {
+            continue;
+        }
+        wider = plan.widened(&loaded);
+        if wider.is_some() {
             continue;
         }
         if loaded.pending_first != batch.decoded.first().map(|decoded| decoded.entry.id) {

@@ -17,6 +17,8 @@ const STEP_MAX: usize = 2000;
 const STEP_MIN: usize = 64;
 /// Who waits for a step should not wait for longer: steps that take more become smaller.
 const STEP_TIME: Duration = Duration::from_millis(4);
+/// One step that stalled is followed by no longer rest than this.
+const REST_MAX: Duration = Duration::from_secs(5);
 
 /// What an owner knows of its shard's calendar.
 pub(super) struct Rolling {
@@ -72,7 +74,7 @@ impl Rolling {
     /// A step took so long: the others have the rest of the time.
     fn rest(&mut self, took: Duration, share: f64) {
         self.size = if took > STEP_TIME { self.size / 2 } else { self.size * 2 }.clamp(STEP_MIN, STEP_MAX);
-        self.rests_until = Instant::now() + took.mul_f64((1.0 - share) / share);
+        self.rests_until = Instant::now() + took.mul_f64((1.0 - share) / share).min(REST_MAX);
     }
 }
 
@@ -88,13 +90,12 @@ impl<L: ShardLink> Session<L> {
         self.rolling.busy = turn.is_some();
         let Some(turn) = turn else { return Ok(()) };
         let started = Instant::now();
-        match self.try_roll(owner, &turn).await {
-            Ok(()) => {}
-            Err(Interrupt::Broken(error)) => self.wait_in_place(owner, error).await?,
-            Err(ended) => return Err(ended),
-        }
+        let tried = self.try_roll(owner, &turn).await;
         self.rolling.rest(started.elapsed(), owner.context.options.roll_share);
-        Ok(())
+        match tried {
+            Err(Interrupt::Broken(error)) => self.wait_in_place(owner, error).await,
+            tried => tried,
+        }
     }
 
     async fn try_roll<S: Store<Link = L>>(&mut self, owner: &mut Owner<S>, turn: &Turn) -> Result<(), Interrupt> {

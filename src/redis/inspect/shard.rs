@@ -1,5 +1,7 @@
 //! One shard: its state, group and log fit each other, then its producers, users and days.
 
+use jiff::ToSpan;
+
 use super::confirm::milliseconds;
 use super::scan::{By, Scan};
 use super::{Check, Ground, readable};
@@ -15,6 +17,8 @@ use crate::redis::{Error, Pipeline, Reply};
 use crate::shard::Shard;
 use crate::signal::Signal;
 
+/// Days after the last one that the calendar names which are looked at: those of a larger horizon, or of a clock ahead.
+const DAYS_BEYOND_MAX: i64 = 366;
 /// Log entries read at once.
 const LOG_PAGE: usize = 100;
 
@@ -32,7 +36,9 @@ impl Check<'_> {
         let field = |name: &str| facts.state.as_ref().and_then(|state| state.get(name)).map(String::as_str);
         let progress = Progress::of(PROGRESS_FIELDS.map(field));
         let named = calendar.window(now);
-        let days = Day::all(calendar, &keys, Window { last: progress.open.unwrap_or(named.last), ..named });
+        // An absurd day that somebody wrote there is named by the state's own rule.
+        let last = progress.open.unwrap_or(named.last).min(named.last.saturating_add(DAYS_BEYOND_MAX.days()));
+        let days = Day::all(calendar, &keys, Window { last, ..named });
         let ground = Ground { keys, days, progress };
         self.producers(&ground.keys).await?;
         self.users(&ground).await?;

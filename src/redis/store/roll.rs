@@ -61,7 +61,7 @@ impl RedisLink {
             self.pipeline.command("HLEN").arg_parts(&self.keys.birthdays_parts(user));
         }
         let replies = if users.is_empty() { Vec::new() } else { self.answers("roll").await? };
-        let counts: Result<Vec<u64>, Error> = replies.iter().map(|reply| or_none(reply, Reply::as_u64)).collect();
+        let counts: Result<Vec<u64>, Error> = replies.iter().map(count).collect();
         counts.map_err(|error| self.failed("roll", &error))
     }
 
@@ -81,7 +81,7 @@ impl RedisLink {
             Ok(RolledUser { user, zone: head.zone, friends, expired: head.expired, friends_count })
         });
         let rolled: Result<Vec<_>, Error> = rolled.collect();
-        let needed = |user: &RolledUser| user.friends_count > 0 || user.expired.is_some();
+        let needed = |user: &RolledUser| !user.friends.is_empty() || user.expired.is_some();
         Ok(rolled.map_err(|error| self.failed("roll", &error))?.into_iter().filter(needed).collect())
     }
 
@@ -117,11 +117,11 @@ impl RedisLink {
         count: usize,
     ) -> Result<Surveyed, store::Error> {
         let Head { zone, expired } = self.read_heads([user].into_iter()).await?.pop().unwrap_or_default();
+        let friends_count = self.count_friends(std::slice::from_ref(user)).await?.pop().unwrap_or_default();
         match self.scan_from(&self.keys.birthdays(user), cursor, count).await {
             Ok((friends, cursor)) => {
                 let friends = friends.into_iter().collect();
-                let users =
-                    vec![RolledUser { user: user.clone(), zone, friends_count: count as u64, friends, expired }];
+                let users = vec![RolledUser { user: user.clone(), zone, friends_count, friends, expired }];
                 Ok(Surveyed { users, next: Some(roll.came(user.clone(), cursor)) })
             }
             // Of another type since it was counted.
@@ -134,6 +134,14 @@ impl RedisLink {
 
     async fn answers(&mut self, asked: &str) -> Result<Vec<Reply>, store::Error> {
         self.request(asked, self.reply_timeout()).await
+    }
+}
+
+/// How many friends there are; a key of a foreign type is not none.
+fn count(reply: &Reply) -> Result<u64, Error> {
+    match reply.error() {
+        Some(error) if error.code == ServerCode::WrongType => Ok(1),
+        _ => reply.as_u64(),
     }
 }
 

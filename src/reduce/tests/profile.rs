@@ -241,6 +241,15 @@ fn what_has_expired_does_not_live_on_with_the_next_change() {
             &format!("HSET user:{{t}}:42:profile schema=2 version=4 updated_at={NOW} lang=de expires_at={end}"),
         ],
     );
+    over.rules.profile_ttl = None;
+    over.check(
+        &["type=profile user=42 profile.lang=de"],
+        &[Applied],
+        &[
+            "HDEL user:{t}:42:profile city expires_at",
+            &format!("HSET user:{{t}}:42:profile schema=2 version=4 updated_at={NOW} lang=de"),
+        ],
+    );
     // An activity is no change of the profile's own fields.
     let active = over.commit(&["type=activity user=42"]);
     let lines: Vec<String> = active.ops.iter().map(text).collect();
@@ -300,6 +309,7 @@ fn a_roll_takes_away_what_has_expired() {
             "HDEL user:{t}:kept:profile city lang expires_at",
             "HSET user:{t}:kept:profile version=4",
             "UNLINK user:{t}:nothing:profile",
+            "PEXPIRE user:{t}:nothing:versions 2592000000",
             "ZREM users:{t} nothing",
             "UNLINK user:{t}:friends:profile",
             "HDEL user:{t}:born:profile expires_at",

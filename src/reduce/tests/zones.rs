@@ -97,3 +97,15 @@ fn an_open_day_stays_open_when_the_clock_goes_back() {
     assert_eq!(days(&commit)[0], "ZADD birthdays:{t}:2026-12-10 1796893200=42:7");
     assert_eq!(commit.state.open, Some(jiff::civil::date(2026, 12, 10)));
 }
+
+#[test]
+fn what_is_filled_is_open_although_the_clock_is_a_little_behind() {
+    let mut story = story();
+    story.state.open = Some(jiff::civil::date(2026, 12, 8));
+    let layout = Layout::new(4).unwrap();
+    let place = Place { rules: &story.rules, layout: &layout, keys: &story.keys };
+    let roll: Roll = "2026-12-09 2026-12-09".parse().unwrap();
+    let step = RollStep { roll: &roll, asked: false, survey: &Surveyed::default() };
+    let state = step.reduce(place, &story.state, &Loaded { milliseconds: NOW, ..Loaded::default() }).state;
+    assert_eq!((state.open, state.rolled), (Some(roll.to), Some(roll.to)));
+}

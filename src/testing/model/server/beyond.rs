@@ -58,9 +58,10 @@ impl ShardServer {
             let (friends, more) = page.unwrap_or_default();
             left = left.saturating_sub(friends.len().max(1));
             surveyed.next = Some(roll.came(user.clone(), more.map(|last| format!("{epoch}:{last}"))));
-            let friends_count = self.hash(&key).map_or(0, |friends| friends.len() as u64);
+            // A key of a foreign type is not none.
+            let friends_count = self.hash(&key).map_or(1, |friends| friends.len() as u64);
             // Whoever has no friends stands on no day.
-            if friends_count > 0 || expired.is_some() {
+            if !friends.is_empty() || expired.is_some() {
                 surveyed.users.push(RolledUser {
                     user,
                     zone,
