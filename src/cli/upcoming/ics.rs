@@ -1,6 +1,6 @@
 //! Birthdays as a feed that calendar programs subscribe to (RFC 5545).
 //!
-//! An event is a friend's birthday for ever: it begins at the date of birth, or in the present year where the year is not
+//! An event is a friend's birthday for ever: it begins at the date of birth, or in the year 2000 where the year is not
 //! told, and comes back each year by a rule. Nothing but DTSTAMP depends on when the feed was made, so a
 //! program that fetches it again finds the same events.
 
@@ -11,13 +11,15 @@ use jiff::civil::Date;
 use crate::birthday::{Birthday, LeapDay};
 use crate::change::UserId;
 
+/// The year in which a birthday without one begins: past for everybody's calendar, and with a 29 February.
+const YEAR_FIRST: i16 = 2000;
 const PRODUCT: &str = "-//heyday//heyday//EN";
 
-/// The feed of one user's friends; who has no date is left out. `today` is the user's.
+/// The feed of one user's friends; who has no date is left out.
 pub(super) fn feed(
     user: &UserId,
     friends: impl IntoIterator<Item = (UserId, Birthday)>,
-    (today, now): (Date, Timestamp),
+    now: Timestamp,
     leap_day: LeapDay,
 ) -> String {
     let mut calendar = Calendar::empty();
@@ -26,7 +28,7 @@ pub(super) fn feed(
     calendar.append_property(("CALSCALE", "GREGORIAN"));
     calendar.append_property(Property::new("X-WR-CALNAME", format!("Birthdays of {user}'s friends")));
     for (friend, birthday) in friends {
-        let start = birthday.date().or_else(|| birthday.in_year(today.year(), leap_day));
+        let start = birthday.date().or_else(|| birthday.in_year(YEAR_FIRST, leap_day));
         if let Some(start) = start {
             calendar.push(event((user, &friend), (birthday, start), now, leap_day));
         }
@@ -82,12 +84,11 @@ mod tests {
 
     use super::*;
 
-    const TODAY: Date = date(2026, 11, 30);
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
     fn text(user: &str, friends: &[(&str, &str)], leap_day: LeapDay) -> String {
         let friends = friends.iter().map(|(friend, date)| (friend.parse().unwrap(), Birthday::parse(date).unwrap()));
-        feed(&user.parse().unwrap(), friends, (TODAY, NOW), leap_day)
+        feed(&user.parse().unwrap(), friends, NOW, leap_day)
     }
 
     fn unfolded(text: &str) -> Vec<String> {
@@ -117,15 +118,17 @@ mod tests {
     }
 
     #[test]
-    fn names_of_events_differ_and_last() {
+    fn names_of_events_differ_and_nothing_but_the_stamp_changes() {
         let feed = |now: &str| {
-            let friends = [("b-c", "1990-05-01"), ("c", "--05-01")];
+            let friends = [("b-c", "1990-05-01"), ("c", "--05-01"), ("d", "--02-29")];
             let friends = friends.map(|(friend, date)| (friend.parse().unwrap(), Birthday::parse(date).unwrap()));
-            let feed = super::feed(&"a".parse().unwrap(), friends, (TODAY, now.parse().unwrap()), LeapDay::March1);
-            unfolded(&feed).into_iter().filter(|line| line.starts_with("UID:")).collect::<BTreeSet<_>>()
+            let feed = super::feed(&"a".parse().unwrap(), friends, now.parse().unwrap(), LeapDay::March1);
+            unfolded(&feed).into_iter().filter(|line| !line.starts_with("DTSTAMP:")).collect::<Vec<_>>()
         };
-        assert_eq!(feed("2026-11-30T09:00Z").len(), 2);
-        assert_eq!(feed("2026-11-30T09:00Z"), feed("2030-01-01T00:00Z"));
+        let lines = feed("2026-11-30T09:00Z");
+        assert_eq!(lines.iter().filter(|line| line.starts_with("UID:")).collect::<BTreeSet<_>>().len(), 3);
+        assert!(lines.contains(&"DTSTART;VALUE=DATE:20000229".to_owned()), "{lines:?}");
+        assert_eq!(lines, feed("2030-01-01T00:00Z"));
     }
 
     /// Every day there is, with and without a year, by both rules, read back and expanded by another library.
@@ -146,7 +149,7 @@ mod tests {
             for event in parsed.events() {
                 let birthday = Birthday::parse(event.get_summary().unwrap()).unwrap();
                 let (start, found) = expanded(event);
-                let first = birthday.date().or_else(|| birthday.in_year(TODAY.year(), leap_day)).unwrap();
+                let first = birthday.date().or_else(|| birthday.in_year(YEAR_FIRST, leap_day)).unwrap();
                 assert_eq!(start, first.strftime("%Y%m%d").to_string());
                 let later =
                     (first.year() + 1..=first.year() + 10).map(|year| birthday.in_year(year, leap_day).unwrap());

@@ -79,7 +79,7 @@ pub fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
 }
 
 fn feed(view: View, days: Option<u16>, leap_day: crate::birthday::LeapDay) -> String {
-    let (user, today) = (view.user.clone(), view.today);
+    let user = view.user.clone();
     let friends: Vec<_> = match days {
         Some(days) => {
             let upcoming = Upcoming::of(view, days);
@@ -87,7 +87,7 @@ fn feed(view: View, days: Option<u16>, leap_day: crate::birthday::LeapDay) -> St
         }
         None => view.friends.into_iter().map(|friend| (friend.friend, friend.birthday)).collect(),
     };
-    ics::feed(&user, friends, (today, Timestamp::now()), leap_day)
+    ics::feed(&user, friends, Timestamp::now(), leap_day)
 }
 
 impl Answer {
