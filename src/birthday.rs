@@ -87,6 +87,11 @@ impl Birthday {
         }
     }
 
+    /// A stored date. One that somebody else spoilt counts as unknown, and the next change of it mends it.
+    pub fn lenient(text: &str) -> Birthday {
+        Birthday::parse(text).unwrap_or_default()
+    }
+
     /// The birth date where it is known whole.
     pub fn date(self) -> Option<Date> {
         match self {

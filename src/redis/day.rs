@@ -11,12 +11,14 @@ use jiff::civil::Date;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::query::{ask, command};
+use super::reply::milliseconds;
 use super::{Error, Pipeline, Pipes, Reply, Topology};
 use crate::change::UserId;
-use crate::error::Disposition;
+use crate::error::{Disposition, ServerCode};
 use crate::key::{Key, ShardKeys};
 
-/// The fields of `state` that say how far the shard's days are whole.
+/// The fields of `state` that say which of the shard's days are whole.
+const FIRST_FIELD: &str = "first";
 const ROLLED_FIELD: &str = "rolled";
 const OPEN_FIELD: &str = "open";
 /// Between two tries; doubled with each.
@@ -54,14 +56,25 @@ pub struct Page {
     pub progress: Progress,
 }
 
-/// How far a shard's days are whole, and the server's time in Unix milliseconds.
+/// Which of a shard's days are whole, and the server's time in Unix milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
+    /// The first day that changes keep: those before it are over, even where the server's clock says otherwise by now.
+    pub first: Option<Date>,
     /// The last day that is complete.
     pub rolled: Option<Date>,
     /// The last day that changes keep.
     pub open: Option<Date>,
     pub now: u64,
+}
+
+/// What a user knows of some friends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dates {
+    /// One for each friend; none of one who is no friend.
+    Known(Vec<Option<Bytes>>),
+    /// Somebody else put something of another type there: no friend can be found.
+    Foreign,
 }
 
 /// Where a shard's days are read from, and until when it is tried.
@@ -119,7 +132,7 @@ impl<'a> Source<'a> {
     }
 
     /// What users know of the friends who are asked for, in this order; none of one who is no friend.
-    pub async fn dates(&self, asked: &[(UserId, Vec<UserId>)]) -> Result<Vec<Vec<Option<Bytes>>>, Error> {
+    pub async fn dates(&self, asked: &[(UserId, Vec<UserId>)]) -> Result<Vec<Dates>, Error> {
         let commands = asked.iter().map(|(user, friends)| {
             let mut pipeline = Pipeline::new();
             let key = self.keys.birthdays(user);
@@ -127,9 +140,6 @@ impl<'a> Source<'a> {
             pipeline
         });
         let replies = self.ask(&commands.collect::<Vec<_>>()).await?;
-        let dates = |reply: &Reply| -> Result<Vec<Option<Bytes>>, Error> {
-            reply.as_array()?.iter().map(|date| Ok(date.as_bytes_or_null()?.cloned())).collect()
-        };
         replies.iter().map(dates).collect()
     }
 
@@ -137,15 +147,15 @@ impl<'a> Source<'a> {
     async fn range(&self, key: &Key, start: u64, stop: u64) -> Result<(Vec<Member>, Progress), Error> {
         let (start, stop) = (start.to_string(), stop.to_string());
         let commands = [
-            command(&["HMGET", self.keys.state.as_str(), ROLLED_FIELD, OPEN_FIELD]),
+            command(&["HMGET", self.keys.state.as_str(), FIRST_FIELD, ROLLED_FIELD, OPEN_FIELD]),
             command(&["ZRANGE", key.as_str(), &start, &stop, "WITHSCORES"]),
             command(&["TIME"]),
         ];
         let [state, range, time] = self.ask_all(&commands).await?;
         let date = |reply: Option<&Reply>| -> Option<Date> { reply?.to_str().ok()?.parse().ok() };
         let state = state.as_array()?;
-        let now = milliseconds(&time)?;
-        Ok((members(&range)?, Progress { rolled: date(state.first()), open: date(state.get(1)), now }))
+        let [first, rolled, open] = [0, 1, 2].map(|at| date(state.get(at)));
+        Ok((members(&range)?, Progress { first, rolled, open, now: milliseconds(&time)? }))
     }
 
     /// Where the first member stands that is not behind the place, as far as that can be said in passing.
@@ -215,7 +225,9 @@ impl<'a> Source<'a> {
     async fn attempt(&self, commands: &[Pipeline]) -> Result<Vec<Reply>, Error> {
         let node = self.topology.node_of(self.keys.slot)?;
         let replies = ask(self.topology, self.pipes, &node.address, commands).await?;
-        replies.into_iter().map(Reply::checked).collect()
+        // One foreign key is its user's concern alone.
+        let answer = |reply: Reply| if is_foreign(&reply) { Ok(reply) } else { reply.checked() };
+        replies.into_iter().map(answer).collect()
     }
 
     fn late(&self) -> Error {
@@ -252,11 +264,17 @@ fn number(text: &Bytes) -> Result<f64, Error> {
     number.ok_or_else(|| Error::protocol("a score", format!("{text:?}")))
 }
 
-fn milliseconds(time: &Reply) -> Result<u64, Error> {
-    match time.as_array()? {
-        [seconds, microseconds] => Ok(seconds.as_u64()? * 1000 + microseconds.as_u64()? / 1000),
-        _ => Err(Error::protocol("seconds and microseconds", "another number")),
+fn dates(reply: &Reply) -> Result<Dates, Error> {
+    if is_foreign(reply) {
+        return Ok(Dates::Foreign);
     }
+    let dates = reply.as_array()?.iter().map(|date| Ok(date.as_bytes_or_null()?.cloned()));
+    dates.collect::<Result<_, Error>>().map(Dates::Known)
+}
+
+/// Whether somebody else put something of another type in the key's place.
+fn is_foreign(reply: &Reply) -> bool {
+    reply.error().is_some_and(|error| error.code == ServerCode::WrongType)
 }
 
 /// Whether the same read may well succeed a moment later.
@@ -279,7 +297,7 @@ mod tests {
     /// What is read of a range, or `not proven`.
     fn check(place: &Place, start: u64, stop: u64, range: &[(i32, &'static str)], expected: &str) {
         let range = range.iter().copied().map(member).collect();
-        let progress = Progress { rolled: None, open: None, now: 0 };
+        let progress = Progress { first: None, rolled: None, open: None, now: 0 };
         let found = proven(range, (start, stop), place, progress).map_or("not proven".to_owned(), |page| {
             let names = page.members.iter().map(|member| std::str::from_utf8(&member.name).unwrap());
             let more = if page.more { " and more" } else { "" };

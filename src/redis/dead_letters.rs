@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::time::{Instant, sleep_until};
 
 use super::query::{ask, command};
-use super::status::milliseconds;
+use super::reply::milliseconds;
 use super::{encode::Pipeline, error::Error, pipes::Pipes, reply::Reply, topology::Topology};
 use crate::change::Fields;
 use crate::error::Disposition;

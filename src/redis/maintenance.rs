@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::query::ask;
-use super::{encode::Pipeline, error::Error, pipes::Pipes, reply::Reply, topology::Topology};
+use super::reply::{Reply, milliseconds};
+use super::{encode::Pipeline, error::Error, pipes::Pipes, topology::Topology};
 use crate::error::Disposition;
 use crate::key::{Key, Keys};
 use crate::store::{Maintenance, MaintenanceLock};
@@ -187,11 +188,4 @@ fn found(now: u64, left: i64, fields: &Reply) -> Result<Found, Error> {
 /// Whatever bytes somebody planted there: they are shown and nothing else.
 fn lossy(reply: &Reply) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(reply.as_bytes()?).into_owned())
-}
-
-fn milliseconds(time: &Reply) -> Result<u64, Error> {
-    match time.as_array()? {
-        [seconds, microseconds] => Ok(seconds.as_u64()? * 1000 + microseconds.as_u64()? / 1000),
-        _ => Err(Error::protocol("seconds and microseconds", "another number")),
-    }
 }

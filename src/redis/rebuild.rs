@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::query::{ask, command};
-use super::status::milliseconds;
+use super::reply::milliseconds;
 use super::{Error, NodeAddress, Pipeline, Pipes, Reply, Topology};
 use crate::change::UserId;
 use crate::error::Disposition;

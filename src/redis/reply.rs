@@ -147,6 +147,14 @@ impl Reply {
     }
 }
 
+/// The answer to TIME, seconds and microseconds, as milliseconds.
+pub(super) fn milliseconds(time: &Reply) -> Result<u64, Error> {
+    match time.as_array()? {
+        [seconds, microseconds] => Ok(seconds.as_u64()? * 1000 + microseconds.as_u64()? / 1000),
+        _ => Err(Error::protocol("seconds and microseconds", "another number")),
+    }
+}
+
 fn beginning(bytes: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 32;
     let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]);
@@ -176,6 +184,14 @@ mod tests {
         let pairs: Vec<_> =
             array.as_pairs().unwrap().map(|(name, value)| (name.to_str().unwrap(), value.as_u64().unwrap())).collect();
         assert_eq!(pairs, [("a", 1), ("b", 2)]);
+    }
+
+    #[test]
+    fn a_time_is_read_in_milliseconds() {
+        let time = Reply::Array(vec![bytes("1795978800"), bytes("123999")]);
+        assert_eq!(milliseconds(&time).unwrap(), 1_795_978_800_123);
+        let wrong = "unexpected answer: expected seconds and microseconds, found another number";
+        check(milliseconds(&Reply::Array(vec![bytes("5")])), wrong);
     }
 
     #[test]

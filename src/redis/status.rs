@@ -9,9 +9,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::maintenance::{self, MaintenanceLocks};
 use super::query::{ask, command};
-use super::{
-    encode::Pipeline, error::Error, options::NodeAddress, pipes::Pipes, reply::Reply, roll, topology::Topology,
-};
+use super::reply::{Reply, milliseconds};
+use super::{encode::Pipeline, error::Error, options::NodeAddress, pipes::Pipes, roll, topology::Topology};
 use crate::error::Disposition;
 use crate::key::{GROUP, Keys, ShardKeys};
 use crate::position::{CommitId, EntryId};
@@ -368,13 +367,6 @@ fn position<P: std::str::FromStr>(reply: &Reply) -> Result<Option<P>, Error> {
 fn entry_id(entry: &Reply) -> Result<EntryId, Error> {
     let id = entry.as_array()?.first().ok_or_else(|| Error::protocol("an entry id", "nothing"))?;
     position(id)?.ok_or_else(|| Error::protocol("an entry id", "nothing"))
-}
-
-pub(super) fn milliseconds(time: &Reply) -> Result<u64, Error> {
-    match time.as_array()? {
-        [seconds, microseconds] => Ok(seconds.as_u64()? * 1000 + microseconds.as_u64()? / 1000),
-        _ => Err(Error::protocol("seconds and microseconds", "another number")),
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! One user's friends while a batch is reduced.
 
 use super::named::Named;
-use super::user::{DateChange, lenient};
+use super::user::DateChange;
 use super::{Op, Outcome, UserLoaded, UserPlan};
 use crate::birthday::Birthday;
 use crate::change::{Snapshot, UserId};
@@ -21,7 +21,8 @@ pub(super) struct Friend<'a> {
 
 impl<'a> Friends<'a> {
     pub fn new(plan: &'a UserPlan, loaded: &'a UserLoaded) -> Friends<'a> {
-        let friend = |before: Option<&'a str>| Friend { before, now: before.map(lenient), ..Friend::default() };
+        let friend =
+            |before: Option<&'a str>| Friend { before, now: before.map(Birthday::lenient), ..Friend::default() };
         Friends(if plan.all {
             Named::all(loaded.everyone.iter().map(|(name, date)| (name.as_str(), friend(Some(date)))))
         } else {
@@ -69,7 +70,7 @@ impl<'a> Friends<'a> {
                 Some(birthday) => set.push((name.to_owned(), birthday.to_string())),
                 None => deleted.push(name.to_owned()),
             }
-            dates.push(DateChange { friend: name, before: friend.before.map(lenient), after: friend.now });
+            dates.push(DateChange { friend: name, before: friend.before.map(Birthday::lenient), after: friend.now });
         }
         let changes = !set.is_empty() || !deleted.is_empty();
         if !deleted.is_empty() {

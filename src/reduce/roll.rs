@@ -12,8 +12,9 @@ use jiff::civil::Date;
 use super::batch::StepEffects;
 use super::days::Days;
 use super::step::Place;
-use super::user::{DateChange, lenient};
+use super::user::DateChange;
 use super::{Commit, Loaded, Op, ShardState};
+use crate::birthday::Birthday;
 use crate::calendar::{Calendar, Window};
 use crate::change::UserId;
 use crate::key::Key;
@@ -150,10 +151,14 @@ impl RollStep<'_> {
         let mut days = Days::new(place.rules, window);
         for rolled in &self.survey.users {
             let friend = |(friend, date): &'_ (String, String)| -> Option<Date> {
-                friend.parse::<UserId>().ok().and_then(|_| place.rules.calendar.days(lenient(date), window).next())
+                friend
+                    .parse::<UserId>()
+                    .ok()
+                    .and_then(|_| place.rules.calendar.days(Birthday::lenient(date), window).next())
             };
             let near = rolled.friends.iter().filter(|entry| friend(entry).is_some());
-            let change = near.map(|(friend, date)| DateChange { friend, before: None, after: Some(lenient(date)) });
+            let change =
+                near.map(|(friend, date)| DateChange { friend, before: None, after: Some(Birthday::lenient(date)) });
             days.note(&rolled.user, rolled.zone.as_deref(), &change.collect::<Vec<_>>());
         }
         let mut effects = StepEffects::default();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::batch::StepEffects;
 use super::days::Days;
 use super::jobs::{Job, Progress, Survey};
-use super::user::{DateChange, lenient};
+use super::user::DateChange;
 use super::{Commit, Loaded, Op, Plan, Rules, ShardState, UserPlan};
 use crate::birthday::Birthday;
 use crate::calendar::Window;
@@ -56,7 +56,7 @@ impl Step<'_> {
             }
             _ => {
                 let text = loaded.users.first().and_then(|user| user.birthday.as_deref());
-                let birthday: Birthday = text.map(lenient).unwrap_or_default();
+                let birthday: Birthday = text.map(Birthday::lenient).unwrap_or_default();
                 relays.extend(self.tell(place.layout, |friend| Mirror::Birthday { friend, birthday }));
             }
         }
@@ -94,8 +94,8 @@ impl Step<'_> {
             .zip(again)
             .map(|(friend, again)| DateChange {
                 friend: friend.as_str(),
-                before: self.survey.friends.get(friend.as_str()).map(|text| lenient(text)),
-                after: again.as_deref().map(lenient),
+                before: self.survey.friends.get(friend.as_str()).map(|text| Birthday::lenient(text)),
+                after: again.as_deref().map(Birthday::lenient),
             })
             .collect();
         let mut days = Days::new(place.rules, window);

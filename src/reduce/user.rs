@@ -225,7 +225,7 @@ impl<'a> Working<'a> {
     /// The user's own date, where one was told; that of a forgotten user is told to be unknown.
     fn own_birthday(&self) -> Option<Birthday> {
         let text = self.profile.change(BIRTHDAY_FIELD).unwrap_or(self.loaded.birthday.as_deref());
-        text.map(lenient).or_else(|| self.versions.forgotten().map(|_| Birthday::default()))
+        text.map(Birthday::lenient).or_else(|| self.versions.forgotten().map(|_| Birthday::default()))
     }
 
     /// The position of a friendship that does not exist is not moved: an earlier `add` may still be on its way.
@@ -338,7 +338,7 @@ impl<'a> Working<'a> {
         if self.plan.everyone && self.zone() != self.loaded.zone.as_deref() {
             let others = self.loaded.everyone.iter().filter(|(friend, _)| !self.friends.changes(friend));
             for (friend, text) in others.filter(|(friend, _)| friend.parse::<UserId>().is_ok()) {
-                let date = Some(lenient(text));
+                let date = Some(Birthday::lenient(text));
                 written.dates.push(DateChange { friend, before: date, after: date });
             }
         }
@@ -378,9 +378,4 @@ impl<'a> Working<'a> {
         let (before, _) = self.loaded.extent?;
         Some(self.friends.count_after(before))
     }
-}
-
-/// A stored date that somebody else spoilt counts as unknown, and the next change of it mends it.
-pub(super) fn lenient(text: &str) -> Birthday {
-    Birthday::parse(text).unwrap_or_default()
 }

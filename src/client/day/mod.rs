@@ -34,7 +34,7 @@ pub struct Options {
     pub page: usize,
     /// How long a page is tried for, through failovers and moving slots.
     pub timeout: Duration,
-    /// Whether a shard is read that has not rolled up to the day yet; [`DayStream::incomplete`] names those.
+    /// Whether a shard is read that has not rolled up to the day yet, or has given it up; [`DayStream::incomplete`] names those.
     pub incomplete: bool,
 }
 
@@ -73,10 +73,12 @@ pub struct Celebrant {
     pub age: Option<i16>,
 }
 
-/// A shard in which somebody may be missing, since it has not rolled up to the day.
+/// A shard in which somebody may be missing, since it has not rolled up to the day, or has given it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Incomplete {
     pub shard: Shard,
+    /// The first day that is kept there; a day before it is over in that shard, whatever the server's clock says by now.
+    pub first: Option<Date>,
     /// The last day that is complete there; none where there never was a roll.
     pub rolled: Option<Date>,
     /// The last day that changes keep there. Up to it, what changed since the day came within the horizon is there.
@@ -88,8 +90,8 @@ pub struct Incomplete {
 pub enum Error {
     #[error("{date}: days are kept from {first} to {last}")]
     NotKept { date: Date, first: Date, last: Date },
-    #[error("{date}, shard {shard}: not complete before the next roll ({})", complete(*rolled))]
-    NotRolled { date: Date, shard: Shard, rolled: Option<Date>, cursor: Cursor },
+    #[error("{date}, shard {shard}: not complete{}", reason(*date, *first, *rolled))]
+    NotRolled { date: Date, shard: Shard, first: Option<Date>, rolled: Option<Date>, cursor: Cursor },
     #[error("{date}: cursor {cursor} is of another day")]
     OtherDay { date: Date, cursor: Cursor },
     #[error("cursor {cursor}: {why}")]
@@ -98,8 +100,12 @@ pub enum Error {
     Redis { date: Date, shard: Shard, cursor: Cursor, why: Box<Failure> },
 }
 
-fn complete(rolled: Option<Date>) -> String {
-    rolled.map_or("no day is complete yet".to_owned(), |rolled| format!("complete up to {rolled}"))
+fn reason(date: Date, first: Option<Date>, rolled: Option<Date>) -> String {
+    match (first, rolled) {
+        (Some(first), _) if date < first => format!(": days before {first} are over there"),
+        (_, Some(rolled)) => format!(" before the next roll (complete up to {rolled})"),
+        (_, None) => " before the next roll (no day is complete yet)".to_owned(),
+    }
 }
 
 impl Error {
@@ -110,7 +116,7 @@ impl Error {
                 Disposition::Ambiguous => Disposition::Refresh,
                 other => other,
             },
-            // The next roll makes it complete.
+            // The next roll makes it complete; days given up by a clock that was far ahead begin anew with it.
             Error::NotRolled { .. } => Disposition::Retry,
             Error::NotKept { .. } | Error::OtherDay { .. } | Error::OtherLayout { .. } => Disposition::Fatal,
         }
@@ -145,8 +151,9 @@ impl Reader {
     /// known. With `due_after` set to the last run's `due_until` it reads less, and misses who moved across that moment backwards or was added
     /// after it was due. Days that have ended are kept until yesterday is over everywhere, so the last run of a day may come late.
     ///
-    /// A shard is complete once it has rolled up to the day; another one is an error, or named by [`DayStream::incomplete`] where
-    /// the options allow it. Whether that is so, and whether the day is still kept, is asked with every page.
+    /// A shard is complete once it has rolled up to the day, and until it has given the day up; another one is an error, or named by
+    /// [`DayStream::incomplete`] where the options allow it. Whether that is so, and whether the day is still kept, is asked with
+    /// every page. A user whose friends lie in a key of a foreign type is left out, as one without friends is, and the log says so.
     ///
     /// ```no_run
     /// # async fn example(reader: heyday::client::Reader) -> Result<(), Box<dyn std::error::Error>> {

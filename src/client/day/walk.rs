@@ -9,7 +9,7 @@ use crate::calendar::Calendar;
 use crate::change::UserId;
 use crate::client::{Failure, Hub};
 use crate::key::ShardKeys;
-use crate::redis::day::{Member, Page, Place, Progress, Source};
+use crate::redis::day::{Dates, Member, Page, Place, Progress, Source};
 use crate::shard::Shard;
 
 /// How far a walk has come. It goes on only with what was read whole.
@@ -26,6 +26,8 @@ pub(super) struct Walk {
     count: usize,
     /// Whether this shard was found to be incomplete already.
     told: bool,
+    /// Whether a user's key was found to be of a foreign type already: one line in the log is enough.
+    warned: bool,
 }
 
 /// What a page gave.
@@ -49,8 +51,18 @@ impl Walk {
     pub fn new(hub: Hub, calendar: Calendar, date: Date, options: Options) -> Walk {
         let cursor = options.cursor.clone().unwrap_or_else(|| Cursor::of_shard(date, Shard(0)));
         let (shard, count) = (cursor.shard(), options.page.max(1));
-        let mut walk =
-            Walk { hub, calendar, date, options, shard, place: Place::Begin, rank: None, count, told: false };
+        let mut walk = Walk {
+            hub,
+            calendar,
+            date,
+            options,
+            shard,
+            place: Place::Begin,
+            rank: None,
+            count,
+            told: false,
+            warned: false,
+        };
         walk.place = walk.later(cursor.place());
         walk
     }
@@ -76,6 +88,7 @@ impl Walk {
         let (groups, taken) = (self.groups(&page.members[..taken]), &page.members[..taken]);
         let asked: Vec<_> = groups.iter().map(|group| (group.user.clone(), group.friends.clone())).collect();
         let dates = source.dates(&asked).await.map_err(failed)?;
+        self.warn(groups.iter().zip(&dates));
         let items = groups.into_iter().zip(dates).filter_map(|(group, dates)| self.item(group, dates)).collect();
         self.go_on(taken, page.rank, done);
         self.told |= incomplete.is_some();
@@ -97,14 +110,25 @@ impl Walk {
         if !window.holds(self.date) {
             return Err(Error::NotKept { date: self.date, first: window.first, last: window.last });
         }
-        let (shard, Progress { rolled, open, .. }) = (self.shard, *progress);
-        if rolled.is_some_and(|rolled| self.date <= rolled) {
+        let (date, shard, Progress { first, rolled, open, .. }) = (self.date, self.shard, *progress);
+        // A clock that goes back does not bring back days that are over.
+        if first.is_none_or(|first| first <= date) && rolled.is_some_and(|rolled| date <= rolled) {
             return Ok(None);
         }
         if !self.options.incomplete {
-            return Err(Error::NotRolled { date: self.date, shard, rolled, cursor: cursor.clone() });
+            return Err(Error::NotRolled { date, shard, first, rolled, cursor: cursor.clone() });
         }
-        Ok((!self.told).then_some(Incomplete { shard, rolled, open }))
+        Ok((!self.told).then_some(Incomplete { shard, first, rolled, open }))
+    }
+
+    fn warn<'a>(&mut self, found: impl IntoIterator<Item = (&'a Group, &'a Dates)>) {
+        let foreign = found.into_iter().find(|(_, dates)| **dates == Dates::Foreign);
+        if let Some((Group { user, .. }, _)) = foreign
+            && !self.warned
+        {
+            self.warned = true;
+            tracing::warn!(%user, date = %self.date, "left out of the day: the user's friends are in a key of a foreign type");
+        }
     }
 
     /// How many members of a page can be given out, and whether that is all of the shard. The last user's may go on
@@ -142,7 +166,10 @@ impl Walk {
     }
 
     /// None where nobody of them is a friend any more who celebrates on this day.
-    fn item(&self, group: Group, dates: Vec<Option<Bytes>>) -> Option<Celebrations> {
+    fn item(&self, group: Group, dates: Dates) -> Option<Celebrations> {
+        let Dates::Known(dates) = dates else {
+            return None;
+        };
         let celebrant = |(friend, date): (UserId, Option<Bytes>)| {
             let birthday = Birthday::parse(std::str::from_utf8(&date?).ok()?).ok()?;
             let age = birthday.date().map(|birth| self.date.year() - birth.year());

@@ -9,6 +9,7 @@ use crate::change::{UserId, ZONE_FIELD};
 use crate::invariant::{Day, Listing, PROGRESS_FIELDS, Progress, Sight, Standing, Violation};
 use crate::key::ShardKeys;
 use crate::redis::query::command;
+use crate::redis::reply::milliseconds;
 use crate::redis::{Error, Pipeline, Reply};
 
 /// Suspicions looked into at once.
@@ -134,13 +135,6 @@ pub(super) fn listing(replies: &[Reply]) -> Option<Listing> {
 pub(super) fn text(reply: &Reply) -> Option<Option<String>> {
     let bytes = readable(reply)?.as_bytes_or_null().ok()?;
     Some(bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
-}
-
-pub(super) fn milliseconds(time: &Reply) -> Result<u64, Error> {
-    match time.as_array()? {
-        [seconds, microseconds] => Ok(seconds.as_u64()? * 1000 + microseconds.as_u64()? / 1000),
-        _ => Err(Error::protocol("seconds and microseconds", "another number")),
-    }
 }
 
 impl Check<'_> {

@@ -6,12 +6,13 @@
 
 use tokio::time::{Instant, sleep};
 
-use super::confirm::{Seen, Suspect, listing, milliseconds};
+use super::confirm::{Seen, Suspect, listing};
 use super::{Check, readable, source};
 use crate::error::ServerCode;
 use crate::invariant::{Day, Repair, Violation};
 use crate::key::ShardKeys;
 use crate::redis::query::command;
+use crate::redis::reply::milliseconds;
 use crate::redis::{Error, Link, Pipeline, Reply};
 
 /// Repairs in one transaction.

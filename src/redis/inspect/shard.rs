@@ -2,7 +2,6 @@
 
 use jiff::ToSpan;
 
-use super::confirm::milliseconds;
 use super::scan::{By, Scan};
 use super::{Check, Ground, readable};
 use crate::calendar::Window;
@@ -13,6 +12,7 @@ use crate::key::{GROUP, ShardKeys};
 use crate::position::{CommitId, EntryId};
 use crate::redis::log::SIGNAL_FIELD;
 use crate::redis::query::command;
+use crate::redis::reply::milliseconds;
 use crate::redis::{Error, Pipeline, Reply};
 use crate::shard::Shard;
 use crate::signal::Signal;

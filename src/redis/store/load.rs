@@ -7,6 +7,7 @@ use crate::change::UserId;
 use crate::error::{Disposition, ServerCode};
 use crate::key::{Key, ShardKeys};
 use crate::position::{CommitId, EntryId};
+use crate::redis::reply::milliseconds;
 use crate::redis::{Error, Reply};
 use crate::reduce::{Loaded, Plan, UserLoaded, UserPlan};
 
@@ -25,7 +26,7 @@ pub(super) fn loaded(keys: &ShardKeys, plan: &Plan, replies: Vec<Reply>) -> Answ
     answers.shard("WATCH", &keys.state, |reply| reply.expect_status("OK"))?;
     let (generation, last, rebuild) = answers.shard("HMGET", &keys.state, state)?;
     let pending_first = answers.shard("XPENDING", &keys.changes, pending_first)?;
-    let milliseconds = answers.take(|| "TIME".to_owned(), |reply| time(&reply))?;
+    let milliseconds = answers.take(|| "TIME".to_owned(), |reply| milliseconds(&reply))?;
     for (command, key) in written(keys, plan) {
         answers.shard(command, key, unspoilt)?;
     }
@@ -186,14 +187,6 @@ fn newest(reply: Reply) -> Result<EntryId, Error> {
     match reply.as_array()?.first() {
         Some(entry) => entry.as_array()?.first().map_or_else(|| Err(Error::protocol("an entry", "less")), position),
         None => Ok(EntryId::ZERO),
-    }
-}
-
-/// Seconds and microseconds as milliseconds.
-pub(super) fn time(reply: &Reply) -> Result<u64, Error> {
-    match reply.as_array()? {
-        [seconds, microseconds] => Ok(seconds.as_u64()? * 1000 + microseconds.as_u64()? / 1000),
-        _ => Err(Error::protocol("seconds and microseconds", "another number of values")),
     }
 }
 

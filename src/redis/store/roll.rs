@@ -1,11 +1,11 @@
 //! What a roll looks at: users in the order of their names, each with the zone and the friends.
 
 use super::link::RedisLink;
-use super::load::time as milliseconds;
 use super::survey::{EDGE, text};
 use crate::change::{UserId, ZONE_FIELD};
 use crate::error::{Disposition, ServerCode};
 use crate::profile::{EXPIRES_FIELD, Fields, SCHEMA_FIELD, may_expire};
+use crate::redis::reply::milliseconds;
 use crate::redis::{Error, Reply};
 use crate::reduce::{Roll, RolledUser, Surveyed};
 use crate::store;

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 
 use super::link::RedisLink;
-use super::load::time as milliseconds;
 use super::read::entry;
 use crate::key::{Key, ShardKeys};
 use crate::position::EntryId;
+use crate::redis::reply::milliseconds;
 use crate::redis::{Error, Reply};
 use crate::reduce::{Entry, Job, Jobs, Progress, ROLL_ASKED_FIELD, ROLL_FIELD, Survey, parse_job};
 use crate::store::{self, CalendarNews, Unfinished};

@@ -88,10 +88,52 @@ async fn a_shard_that_has_not_rolled_is_an_error_or_named() {
         found.push(item.unwrap());
     }
     assert_eq!(entries(&found), almanac.expected());
-    assert_eq!(day.incomplete(), [Incomplete { shard: never, rolled: None, open: Some(date) }]);
+    assert_eq!(day.incomplete(), [Incomplete { shard: never, first: None, rolled: None, open: Some(date) }]);
     assert_eq!(*day.cursor(), Cursor::of_shard(date, Shard(4)), "the end of the day");
     let (none, _) = take(&almanac, Options { cursor: Some(day.cursor().clone()), ..Options::default() }, 1).await;
     assert!(none.is_empty());
+}
+
+/// As after a failover to a node whose clock is behind.
+#[tokio::test]
+async fn a_shard_in_which_the_day_is_over_is_an_error_or_named() {
+    let almanac = Almanac::new(&shared_cluster().await, 2, 20, 3).await;
+    let (over, date, tomorrow) = (Shard(1), almanac.date, almanac.date.tomorrow().unwrap());
+    almanac.rolled(over, tomorrow).await;
+    let state = &almanac.ground.hub.shard_keys(over).state;
+    almanac.ground.ask_one(over, &["HSET", state.as_str(), "first", &date.to_string()]).await;
+    assert_eq!(
+        entries(&take(&almanac, Options::default(), usize::MAX).await.0),
+        almanac.expected(),
+        "the first is kept"
+    );
+    almanac.ground.ask_one(over, &["HSET", state.as_str(), "first", &tomorrow.to_string()]).await;
+    let cursor = Some(Cursor::of_shard(date, over));
+    let error = refusal(&almanac, date, Options { cursor: cursor.clone(), ..Options::default() }).await;
+    assert_eq!(error.to_string(), format!("{date}, shard 1: not complete: days before {tomorrow} are over there"));
+    assert_eq!(error.cursor(), cursor.as_ref());
+    let mut day = almanac.reader().day(date, Options { incomplete: true, ..Options::default() });
+    while let Some(item) = day.next_user().await {
+        item.unwrap();
+    }
+    let named = Incomplete { shard: over, first: Some(tomorrow), rolled: Some(tomorrow), open: Some(tomorrow) };
+    assert_eq!(day.incomplete(), [named]);
+}
+
+#[tokio::test]
+async fn a_key_of_a_foreign_type_costs_its_own_user_alone() {
+    let mut almanac = Almanac::new(&shared_cluster().await, 1, 0, 1).await;
+    let day = almanac.date.strftime("--%m-%d").to_string();
+    for user in ["a", "b", "c"] {
+        almanac.put(user, "UTC", &[("f", &day)]).await;
+    }
+    let key = almanac.ground.hub.shard_keys(Shard(0)).birthdays(&"b".parse().unwrap());
+    almanac.ground.ask_one(Shard(0), &["SET", key.as_str(), "foreign"]).await;
+    for page in [1, 100] {
+        let (found, _) = take(&almanac, Options { page, ..Options::default() }, usize::MAX).await;
+        let users: Vec<_> = found.iter().map(|item| item.user.as_str()).collect();
+        assert_eq!(users, ["a", "c"], "pages of {page}");
+    }
 }
 
 #[tokio::test]
