@@ -1,5 +1,7 @@
-//! From what is stored to what is answered: pure, so that a kept answer can be made again for a later moment.
+//! From what is stored to what is answered. But for the asking it is pure, so that a kept answer can be made again for a later
+//! moment.
 
+use std::future::Future;
 use std::time::Duration;
 
 use jiff::civil::Date;
@@ -11,7 +13,8 @@ use crate::birthday::Birthday;
 use crate::calendar::Calendar;
 use crate::change::UserId;
 use crate::position::CommitId;
-use crate::redis::views::{Standing, StoredProfile, StoredView};
+use crate::redis;
+use crate::redis::views::{Standing, StoredProfile, StoredView, Way, read_profile, read_view};
 use crate::shard::Shard;
 
 /// What was read, and what a cache needs to know of it.
@@ -24,31 +27,66 @@ pub(super) struct Answer<T> {
     pub now: u64,
     /// The server's time from which on it says something else although nothing changes: another day, or an expiry.
     pub until: u64,
+    /// Whether the shard had changes that it may lack.
+    pub behind: bool,
 }
 
-pub(super) fn view(user: UserId, shard: Shard, stored: StoredView, options: &Options) -> Answer<View> {
-    let Standing { commit, now, .. } = stored.standing;
+/// What can be asked about a user.
+pub(super) trait Asked: Sized + Send {
+    /// The answer, and how often it was waited for.
+    fn ask(
+        way: Way<'_>,
+        user: &UserId,
+        options: &Options,
+    ) -> impl Future<Output = Result<(Answer<Self>, u32), redis::Error>> + Send;
+
+    fn state(&self) -> State;
+}
+
+impl Asked for View {
+    async fn ask(way: Way<'_>, user: &UserId, options: &Options) -> Result<(Answer<View>, u32), redis::Error> {
+        let stored = read_view(way, user).await?;
+        let round_trips = stored.standing.round_trips;
+        Ok((view(user.clone(), way.keys.shard, stored, options), round_trips))
+    }
+
+    fn state(&self) -> State {
+        self.state
+    }
+}
+
+impl Asked for ProfileView {
+    async fn ask(way: Way<'_>, user: &UserId, options: &Options) -> Result<(Answer<ProfileView>, u32), redis::Error> {
+        let stored = read_profile(way, user).await?;
+        let round_trips = stored.standing.round_trips;
+        Ok((profile_view(user.clone(), way.keys.shard, stored, options), round_trips))
+    }
+
+    fn state(&self) -> State {
+        self.state
+    }
+}
+
+fn view(user: UserId, shard: Shard, stored: StoredView, options: &Options) -> Answer<View> {
+    let Standing { commit, now, unapplied, .. } = stored.standing;
     let cold = stored.profile.is_empty() && stored.birthdays.is_empty();
     let (state, freshness) = standing(cold, &stored.standing, options);
-    let friend =
-        |(id, date): (String, String)| Some(Friend { friend: id.parse().ok()?, birthday: lenient(&date), next: None });
+    let friend = |(id, date): (String, String)| {
+        Some(Friend { friend: id.parse().ok()?, birthday: Birthday::lenient(&date), next: None })
+    };
     let friends = stored.birthdays.into_iter().filter_map(friend).collect();
     let profile = Profile::stored(stored.profile);
     let (today, age) = (today(&profile, now, &options.calendar), Duration::ZERO);
     let mut value = View { user, shard, state, freshness, today, age, profile, friends };
     value.turn_to(now, options);
     let until = valid_until(&value.profile, now, &options.calendar);
-    Answer { value, commit, now, until }
+    Answer { value, commit, now, until, behind: unapplied.is_some() }
 }
 
-pub(super) fn profile_view(
-    user: UserId,
-    shard: Shard,
-    stored: StoredProfile,
-    options: &Options,
-) -> Answer<ProfileView> {
-    let Standing { commit, now, .. } = stored.standing;
-    let cold = stored.profile.is_empty() && stored.activity.is_empty() && stored.top.is_empty();
+fn profile_view(user: UserId, shard: Shard, stored: StoredProfile, options: &Options) -> Answer<ProfileView> {
+    let Standing { commit, now, unapplied, .. } = stored.standing;
+    let empty = stored.profile.is_empty() && stored.activity.is_empty() && stored.top.is_empty();
+    let cold = empty && !stored.has_friends;
     let (state, freshness) = standing(cold, &stored.standing, options);
     let profile = Profile::stored(stored.profile);
     let (activity, days) = (Activity::default(), activity::read(&stored.activity));
@@ -58,7 +96,7 @@ pub(super) fn profile_view(
     let mut value = ProfileView { user, shard, state, freshness, today, age, profile, activity, days, top };
     value.turn_to(now, options);
     let until = valid_until(&value.profile, now, &options.calendar);
-    Answer { value, commit, now, until }
+    Answer { value, commit, now, until, behind: unapplied.is_some() }
 }
 
 impl View {
@@ -118,11 +156,6 @@ fn ranked((category, score): (String, String)) -> Option<(String, u64)> {
     Some((category, weight?))
 }
 
-/// A date that somebody else spoilt counts as unknown.
-pub(super) fn lenient(text: &str) -> Birthday {
-    Birthday::parse(text).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use jiff::civil::date;
@@ -155,7 +188,7 @@ mod tests {
 
     fn read_profile(profile: &[(&str, &str)], activity: &[(&str, &str)], top: &[(&str, &str)]) -> ProfileView {
         let (profile, activity, top) = (pairs(profile), pairs(activity), pairs(top));
-        let stored = StoredProfile { profile, activity, top, standing: standing(None) };
+        let stored = StoredProfile { profile, activity, top, has_friends: false, standing: standing(None) };
         profile_view("42".parse().unwrap(), Shard(3), stored, &Options::default()).value
     }
 
@@ -275,5 +308,13 @@ mod tests {
         assert_eq!(found, [("large", 100_000_000_000_000_000), ("rust", 9), ("a", 2), ("b", 2)]);
         assert_eq!(view.state, State::Live, "activity alone is something that is known");
         assert_eq!(read_profile(&[], &[], &[]).state, State::Cold);
+    }
+
+    #[test]
+    fn who_has_friends_alone_is_known() {
+        let (profile, activity, top) = (Vec::new(), Vec::new(), Vec::new());
+        let stored = StoredProfile { profile, activity, top, has_friends: true, standing: standing(None) };
+        let answer = profile_view("42".parse().unwrap(), Shard(3), stored, &Options::default());
+        assert_eq!((answer.value.state, answer.value.profile), (State::Live, Profile::default()));
     }
 }

@@ -99,10 +99,12 @@ struct Counters {
     full: AtomicU64,
 }
 
-/// A user on the way, taken off the list however the flight ends.
+/// A user on the way, taken off the list and left alone for a while however the flight ends.
 struct Boarded {
     inner: Arc<Inner>,
     user: UserId,
+    /// Whether it is counted what became of it; a flight that panicked has failed.
+    counted: bool,
     _slot: OwnedSemaphorePermit,
 }
 
@@ -148,15 +150,16 @@ impl Loads {
         let (appended, flight) = watch::channel(false);
         flights.insert(user.clone(), flight.clone());
         drop(flights);
-        let boarded = Boarded { inner: inner.clone(), user: user.clone(), _slot: slot };
+        let boarded = Boarded { inner: inner.clone(), user: user.clone(), counted: false, _slot: slot };
         task::spawn("loader", async move { boarded.fly(appended).await });
         Some(flight)
     }
 }
 
 impl Boarded {
-    async fn fly(self, appended: watch::Sender<bool>) {
-        let Inner { options, counters, .. } = &*self.inner;
+    async fn fly(mut self, appended: watch::Sender<bool>) {
+        let inner = self.inner.clone();
+        let Inner { options, counters, .. } = &*inner;
         let loaded = match tokio::time::timeout(options.timeout, self.load()).await {
             Ok(loaded) => loaded,
             Err(_) => Err(format!("nothing within {:?}", options.timeout).into()),
@@ -167,9 +170,8 @@ impl Boarded {
             Err(_) => &counters.failed,
         };
         counter.fetch_add(1, Ordering::Relaxed);
-        self.inner.log(&self.user, loaded.as_ref().err());
-        // From here on it is not asked again; only then the flight is over.
-        self.inner.asked.insert(self.user.clone(), Instant::now() + options.retry_after);
+        self.counted = true;
+        inner.log(&self.user, loaded.as_ref().err());
         appended.send_replace(loaded.is_ok_and(|changes| changes > 0));
     }
 
@@ -192,6 +194,12 @@ impl Boarded {
 
 impl Drop for Boarded {
     fn drop(&mut self) {
+        let Inner { asked, counters, options, .. } = &*self.inner;
+        if !self.counted {
+            counters.failed.fetch_add(1, Ordering::Relaxed);
+        }
+        // From here on it is not asked again; only then the flight is over.
+        asked.insert(self.user.clone(), Instant::now() + options.retry_after);
         self.inner.flights().remove(&self.user);
     }
 }

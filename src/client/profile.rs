@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use jiff::civil::Date;
 
-use super::answer::lenient;
 use super::reader::State;
 use crate::activity::Activity;
 use crate::birthday::Birthday;
@@ -73,7 +72,7 @@ impl Profile {
         let mut number = |name: &str| fields.remove(name).and_then(|text| text.parse().ok());
         let (version, updated_at) = (number("version").unwrap_or(0), number("updated_at"));
         let last_activity = number("last_activity");
-        let birthday = fields.remove("birthday").as_deref().map(lenient).unwrap_or_default();
+        let birthday = fields.remove("birthday").as_deref().map(Birthday::lenient).unwrap_or_default();
         Profile { schema, version, updated_at, birthday, last_activity, expires_at, fields }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::civil::Date;
 use tokio::time::{Instant, sleep};
 
-use super::answer::{Answer, profile_view, view};
+use super::answer::{Answer, Asked};
 use super::loader::Loads;
 use super::{Failure, Hub};
 use crate::birthday::{Birthday, Next};
@@ -16,7 +16,7 @@ use crate::calendar::Calendar;
 use crate::change::UserId;
 use crate::error::Disposition;
 use crate::redis;
-use crate::redis::views::{Way, read_profile, read_view};
+use crate::redis::views::Way;
 use crate::shard::Shard;
 
 pub use super::profile::{FieldError, Profile, ProfileView};
@@ -167,10 +167,11 @@ impl Reader {
     ///
     /// Where the owner of the user's shard does not answer within the timeout, or refuses.
     pub async fn read(&self, user: &UserId) -> Result<View, Error> {
-        self.view(user, self.options.timeout).await.map(|answer| answer.value)
+        self.answer(user, self.options.timeout).await.map(|answer| answer.value)
     }
 
-    /// A user's profile, activity and top categories; an empty one for a user nobody has told of.
+    /// A user's profile, activity and top categories; an empty one for a user nobody has told of. It is cold only where the
+    /// user has no friends either.
     ///
     /// Round trips and errors as with [`Reader::read`].
     ///
@@ -178,7 +179,7 @@ impl Reader {
     ///
     /// Where the owner of the user's shard does not answer within the timeout, or refuses.
     pub async fn profile(&self, user: &UserId) -> Result<ProfileView, Error> {
-        self.profile_view(user, self.options.timeout).await.map(|answer| answer.value)
+        self.answer(user, self.options.timeout).await.map(|answer| answer.value)
     }
 
     /// How often this reader and its clones have waited for an answer of Redis.
@@ -186,48 +187,33 @@ impl Reader {
         self.round_trips.load(Ordering::Relaxed)
     }
 
-    pub(super) async fn view(&self, user: &UserId, deadline: Duration) -> Result<Answer<View>, Error> {
+    /// Reads until the answer is not cold, where it is waited for what is loaded.
+    pub(super) async fn answer<A: Asked>(&self, user: &UserId, deadline: Duration) -> Result<Answer<A>, Error> {
         let end = Instant::now() + deadline;
-        let mut answer = self.stored_view(user, deadline).await?;
-        if answer.value.state == State::Cold && self.loaded(user, end).await {
-            while answer.value.state == State::Cold && pause(end).await {
-                match self.stored_view(user, end.saturating_duration_since(Instant::now())).await {
-                    Ok(newer) => answer = newer,
-                    // The cold answer is one too.
-                    Err(_) => break,
-                }
+        let mut answer = self.stored::<A>(user, deadline).await?;
+        if answer.value.state() != State::Cold || !self.loaded(user, end).await {
+            return Ok(answer);
+        }
+        while pause(end).await {
+            match self.stored(user, end.saturating_duration_since(Instant::now())).await {
+                Ok(newer) => answer = newer,
+                // The cold answer is one too.
+                Err(_) => break,
+            }
+            // Where nothing waits any more, what was loaded is applied and left nothing to see.
+            if answer.value.state() != State::Cold || !answer.behind {
+                break;
             }
         }
         Ok(answer)
     }
 
-    pub(super) async fn profile_view(&self, user: &UserId, deadline: Duration) -> Result<Answer<ProfileView>, Error> {
-        let end = Instant::now() + deadline;
-        let mut answer = self.stored_profile(user, deadline).await?;
-        if answer.value.state == State::Cold && self.loaded(user, end).await {
-            while answer.value.state == State::Cold && pause(end).await {
-                match self.stored_profile(user, end.saturating_duration_since(Instant::now())).await {
-                    Ok(newer) => answer = newer,
-                    // The cold answer is one too.
-                    Err(_) => break,
-                }
-            }
-        }
+    async fn stored<A: Asked>(&self, user: &UserId, deadline: Duration) -> Result<Answer<A>, Error> {
+        let hub = &self.hub;
+        let way = Way { nodes: hub.nodes(), pipes: hub.pipes(), keys: hub.keys_of(user), deadline };
+        let (answer, round_trips) = A::ask(way, user, &self.options).await.map_err(|error| self.failed(user, error))?;
+        self.round_trips.fetch_add(round_trips.into(), Ordering::Relaxed);
         Ok(answer)
-    }
-
-    async fn stored_view(&self, user: &UserId, deadline: Duration) -> Result<Answer<View>, Error> {
-        let way = self.way(user, deadline);
-        let stored = read_view(way, user).await.map_err(|error| self.failed(user, error))?;
-        self.count(stored.standing.round_trips);
-        Ok(view(user.clone(), way.keys.shard, stored, &self.options))
-    }
-
-    async fn stored_profile(&self, user: &UserId, deadline: Duration) -> Result<Answer<ProfileView>, Error> {
-        let way = self.way(user, deadline);
-        let stored = read_profile(way, user).await.map_err(|error| self.failed(user, error))?;
-        self.count(stored.standing.round_trips);
-        Ok(profile_view(user.clone(), way.keys.shard, stored, &self.options))
     }
 
     /// Has a cold user loaded. True where that was waited for and there is something to read.
@@ -238,15 +224,6 @@ impl Reader {
         };
         let appended = tokio::time::timeout_at(end, flight.wait_for(|appended| *appended)).await;
         appended.is_ok_and(|appended| appended.is_ok())
-    }
-
-    fn way(&self, user: &UserId, deadline: Duration) -> Way<'_> {
-        let hub = &self.hub;
-        Way { nodes: hub.nodes(), pipes: hub.pipes(), keys: hub.keys_of(user), deadline }
-    }
-
-    fn count(&self, round_trips: u32) {
-        self.round_trips.fetch_add(round_trips.into(), Ordering::Relaxed);
     }
 
     fn failed(&self, user: &UserId, error: redis::Error) -> Error {

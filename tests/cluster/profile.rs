@@ -17,7 +17,7 @@ use crate::support::proxy::Proxy;
 
 /// The commands of one read of each kind.
 const VIEW_COMMANDS: usize = 6;
-const PROFILE_COMMANDS: usize = 7;
+const PROFILE_COMMANDS: usize = 8;
 
 /// A worker has read all that is in the stream, and not applied it.
 async fn deliver(ground: &Ground) {

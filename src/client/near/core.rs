@@ -57,6 +57,7 @@ struct Kept<V> {
     bytes: u64,
     commit: CommitId,
     epoch: u64,
+    bare: bool,
     outdated: AtomicBool,
     /// Whether another value took its place: then it was not evicted.
     replaced: AtomicBool,
@@ -79,6 +80,8 @@ pub(super) struct Fill<V> {
     pub commit: CommitId,
     /// Whether it may be given again as it is; else it is only the last known value.
     pub lasting: bool,
+    /// Whether any change of the user may show in it.
+    pub bare: bool,
 }
 
 /// What is kept of a user.
@@ -166,7 +169,7 @@ impl<V: Clone> Core<V> {
 
     /// A read is over.
     pub fn finish(&self, ticket: Ticket, shard: Shard, (user, kind): (&UserId, Kind), fill: Fill<V>) -> Filled {
-        let Fill { value, bytes, commit, lasting } = fill;
+        let Fill { value, bytes, commit, lasting, bare } = fill;
         let version = self.stripe(user);
         let overtaken = *version != ticket.version
             || self.told(shard).epoch.load(Ordering::Acquire) != ticket.epoch
@@ -179,7 +182,7 @@ impl<V: Clone> Core<V> {
             let counters = self.counters.clone();
             counters.bytes.fetch_add(bytes, Ordering::Relaxed);
             let (outdated, replaced) = (AtomicBool::new(outdated), AtomicBool::new(false));
-            let kept = Kept { value, bytes, commit, epoch: ticket.epoch, outdated, replaced, counters };
+            let kept = Kept { value, bytes, commit, epoch: ticket.epoch, bare, outdated, replaced, counters };
             self.kept.insert(key, Arc::new(kept));
         }
         drop(version);
@@ -195,8 +198,8 @@ impl<V: Clone> Core<V> {
             *told = commit.max(*told);
         }
         for kind in [Kind::View, Kind::Profile] {
-            if kind.shows(views)
-                && let Some(kept) = self.kept.peek(&(user.clone(), kind))
+            if let Some(kept) = self.kept.peek(&(user.clone(), kind))
+                && (kept.bare || kind.shows(views))
                 && !kept.outdated.swap(true, Ordering::AcqRel)
             {
                 self.counters.outdated.fetch_add(1, Ordering::Relaxed);

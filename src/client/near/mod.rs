@@ -77,13 +77,16 @@ impl Default for Options {
 
 /// Reads views and keeps them, so that most reads need no round trip at all. Cheap to clone, and to use from many tasks.
 ///
-/// **What is promised.** A read that begins after an event of [`Near::events`] has what that event speaks of: no answer is
-/// older than the last signal heard of that user. An answer is given from memory as live only while the user's shard is sure:
-/// its signals arrive, and its log has proven within the last two poll intervals that none was missed. Otherwise Redis is asked.
-/// An answer that Redis gave while changes kept coming is [`State::Stale`].
+/// **What is promised.** A live answer to a read that begins after an event of [`Near::events`] has what that event speaks of: no
+/// live answer is older than the last signal heard of that user. An answer is given from memory as live only while the user's shard
+/// is sure: its signals arrive, and its log has proven within the last two poll intervals that none was missed. Otherwise Redis is
+/// asked. An answer that Redis gave while changes kept coming is [`State::Stale`].
 ///
-/// **When Redis does not answer** within [`Options::patience`], the last known answer is given, marked [`State::Stale`] with its
-/// `age`. Where none is known, the error comes, within the reader's timeout.
+/// **When Redis does not answer** within [`Options::patience`], the last known answer is given, however old, marked [`State::Stale`]
+/// with its `age`. Where none is known, the error comes, within the reader's timeout.
+///
+/// **Of a forgotten user** nothing is left with the first read that Redis answers after the signal. Until then the last known answer
+/// may still be given, marked as above. Whoever must not show it takes an answer whose `age` is not zero for none.
 ///
 /// **What is not.** Signals tell what was applied. That a change waits in the stream is known only as of the last read,
 /// [`Options::reread_after`] ago at most; `freshness` is as it was then.
@@ -234,7 +237,7 @@ impl Inner {
         let (mut last, mut tries) = (None::<Arc<P>>, 1);
         loop {
             let (ticket, read_at) = (core.begin(shard, user), Instant::now());
-            let answer = match P::read(&self.reader, user, end.saturating_duration_since(read_at)).await {
+            let answer = match self.reader.answer::<P>(user, end.saturating_duration_since(read_at)).await {
                 Ok(answer) => answer,
                 Err(error) => return last.map(|value| self.marked(value, Duration::ZERO)).ok_or(error),
             };
@@ -273,13 +276,14 @@ impl Inner {
 
 /// What was read, as it is given and as it is kept.
 fn filling<P: Part>(answer: Answer<P>, read_at: Instant) -> (Arc<P>, Fill<Known>) {
-    let Answer { value, commit, now, until } = answer;
+    let Answer { value, commit, now, until, .. } = answer;
     let value = Arc::new(value);
     let bytes = value.bytes() as u64;
     // When a shard that is behind has caught up, nobody says.
     let lasting = value.state() != State::Stale;
+    let bare = value.is_bare();
     let known = Known { value: P::wrap(&value), read_at, now, until };
-    (value, Fill { value: known, bytes, commit, lasting })
+    (value, Fill { value: known, bytes, commit, lasting, bare })
 }
 
 impl Drop for Inner {

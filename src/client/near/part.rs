@@ -1,6 +1,5 @@
 //! The two things that can be kept of a user, and what they have in common.
 
-use std::future::Future;
 use std::mem::size_of;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,10 +7,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::core::Kind;
-use crate::change::UserId;
-use crate::client::answer::Answer;
+use crate::client::answer::Asked;
 use crate::client::profile::{Profile, ProfileView};
-use crate::client::reader::{Error, Friend, Options, Reader, State, View};
+use crate::client::reader::{Friend, Options, State, View};
 
 /// What an entry takes beside its strings and lists, and a string or a member of a map beside its bytes: about.
 const ENTRY_BYTES: usize = 256;
@@ -34,14 +32,8 @@ pub(super) enum Value {
 }
 
 /// A kind of answer.
-pub(super) trait Part: Clone + Send + Sync + 'static {
+pub(super) trait Part: Asked + Clone + Sync + 'static {
     const KIND: Kind;
-
-    fn read(
-        reader: &Reader,
-        user: &UserId,
-        deadline: Duration,
-    ) -> impl Future<Output = Result<Answer<Self>, Error>> + Send;
 
     fn wrap(this: &Arc<Self>) -> Value;
 
@@ -51,7 +43,8 @@ pub(super) trait Part: Clone + Send + Sync + 'static {
     /// What it takes in memory, about.
     fn bytes(&self) -> usize;
 
-    fn state(&self) -> State;
+    /// Whether there is so little in it that any change of the user may show, as coming to be known.
+    fn is_bare(&self) -> bool;
 
     /// Marks it as stale, from so long ago.
     fn mark(&mut self, age: Duration);
@@ -71,10 +64,6 @@ impl Known {
 impl Part for View {
     const KIND: Kind = Kind::View;
 
-    async fn read(reader: &Reader, user: &UserId, deadline: Duration) -> Result<Answer<View>, Error> {
-        reader.view(user, deadline).await
-    }
-
     fn wrap(this: &Arc<View>) -> Value {
         Value::View(this.clone())
     }
@@ -91,8 +80,9 @@ impl Part for View {
         ENTRY_BYTES + size_of::<View>() + profile_bytes(&self.profile) + self.friends.iter().map(friend).sum::<usize>()
     }
 
-    fn state(&self) -> State {
-        self.state
+    fn is_bare(&self) -> bool {
+        // Whatever makes a user known changes the profile or the birthdays, and both show here anyway.
+        false
     }
 
     fn mark(&mut self, age: Duration) {
@@ -106,10 +96,6 @@ impl Part for View {
 
 impl Part for ProfileView {
     const KIND: Kind = Kind::Profile;
-
-    async fn read(reader: &Reader, user: &UserId, deadline: Duration) -> Result<Answer<ProfileView>, Error> {
-        reader.profile_view(user, deadline).await
-    }
 
     fn wrap(this: &Arc<ProfileView>) -> Value {
         Value::Profile(this.clone())
@@ -131,8 +117,8 @@ impl Part for ProfileView {
             + top.sum::<usize>()
     }
 
-    fn state(&self) -> State {
-        self.state
+    fn is_bare(&self) -> bool {
+        self.profile == Profile::default() && self.days.is_empty() && self.top.is_empty()
     }
 
     fn mark(&mut self, age: Duration) {

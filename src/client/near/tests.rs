@@ -157,7 +157,7 @@ impl Model {
     fn finish(&mut self, read: &Read) {
         let (user, (value, commit)) = (read.user, read.seen.unwrap());
         let shard = Shard(shard_of(user) as u16);
-        let fill = Fill { value, bytes: 1, commit: CommitId::new(1, commit), lasting: true };
+        let fill = Fill { value, bytes: 1, commit: CommitId::new(1, commit), lasting: true, bare: false };
         let filled = self.core.finish(read.ticket, shard, (&self.users[user], read.kind), fill);
         let found = self.look(user, read.kind);
         if filled == Filled::Current {
@@ -193,7 +193,7 @@ proptest! {
 /// A core that has read this value of a user.
 fn filled(core: &Core<u64>, user: &UserId, kind: Kind, value: u64) {
     let ticket = core.begin(Shard(0), user);
-    let fill = Fill { value, bytes: 10, commit: CommitId::new(1, value), lasting: true };
+    let fill = Fill { value, bytes: 10, commit: CommitId::new(1, value), lasting: true, bare: false };
     assert_eq!(core.finish(ticket, Shard(0), (user, kind), fill), Filled::Current);
 }
 
@@ -225,9 +225,37 @@ fn a_change_outdates_what_it_shows_in_and_keeps_it_as_the_last_known() {
 fn what_does_not_last_is_only_the_last_known() {
     let (core, user) = (Core::new(1, ROOM), user(1));
     let ticket = core.begin(Shard(0), &user);
-    let fill = Fill { value: 7, bytes: 10, commit: CommitId::ZERO, lasting: false };
+    let fill = Fill { value: 7, bytes: 10, commit: CommitId::ZERO, lasting: false, bare: false };
     assert_eq!(core.finish(ticket, Shard(0), (&user, Kind::View), fill), Filled::Current);
     assert_eq!(core.look(Shard(0), &user, Kind::View), Found::Outdated(7));
+}
+
+#[test]
+fn what_says_nothing_of_a_user_is_outdated_by_any_change() {
+    let (core, user) = (Core::new(1, ROOM), user(1));
+    let ticket = core.begin(Shard(0), &user);
+    let fill = Fill { value: 7, bytes: 10, commit: CommitId::ZERO, lasting: true, bare: true };
+    assert_eq!(core.finish(ticket, Shard(0), (&user, Kind::Profile), fill), Filled::Current);
+    core.changed(Shard(0), CommitId::new(1, 1), &user, Views::BIRTHDAYS);
+    assert_eq!(core.look(Shard(0), &user, Kind::Profile), Found::Outdated(7));
+}
+
+#[test]
+fn of_a_forgotten_user_nothing_is_left_with_the_first_read_after_the_signal() {
+    for overtaken in [false, true] {
+        let (core, user) = (Core::new(1, ROOM), user(1));
+        filled(&core, &user, Kind::View, 1);
+        core.changed(Shard(0), CommitId::new(1, 2), &user, Views::PROFILE.with(Views::BIRTHDAYS));
+        assert_eq!(core.look(Shard(0), &user, Kind::View), Found::Outdated(1), "the last known one");
+        let ticket = core.begin(Shard(0), &user);
+        if overtaken {
+            core.changed(Shard(0), CommitId::new(1, 3), &user, Views::PROFILE);
+        }
+        let cold = Fill { value: 0, bytes: 1, commit: CommitId::new(1, 2), lasting: true, bare: false };
+        core.finish(ticket, Shard(0), (&user, Kind::View), cold);
+        let expected = if overtaken { Found::Outdated(0) } else { Found::Current(0) };
+        assert_eq!(core.look(Shard(0), &user, Kind::View), expected);
+    }
 }
 
 #[test]

@@ -9,7 +9,8 @@ use std::time::Duration;
 use query::Query;
 use source::Source;
 
-use super::{error::Error, nodes::Nodes, pipes::Pipes, reply::Reply};
+use super::reply::{Reply, milliseconds};
+use super::{error::Error, nodes::Nodes, pipes::Pipes};
 use crate::change::UserId;
 use crate::error::ServerCode;
 use crate::key::ShardKeys;
@@ -50,6 +51,8 @@ pub struct StoredProfile {
     pub activity: Vec<(String, String)>,
     /// Members of `top` and their scores, the highest first.
     pub top: Vec<(String, String)>,
+    /// Whether there are birthdays too: then the user is known, though there may be no profile.
+    pub has_friends: bool,
     pub standing: Standing,
 }
 
@@ -69,12 +72,18 @@ pub async fn read_view(way: Way<'_>, user: &UserId) -> Result<StoredView, Error>
     Ok(StoredView { profile: pairs(&profile)?, birthdays: pairs(&birthdays)?, standing })
 }
 
-/// Reads profile, activity and top categories.
+/// Reads profile, activity and top categories, and whether there is more.
 pub async fn read_profile(way: Way<'_>, user: &UserId) -> Result<StoredProfile, Error> {
     let keys = way.keys;
-    let queries = [Query::Hash(keys.profile(user)), Query::Hash(keys.activity(user)), Query::Ranking(keys.top(user))];
-    let ([profile, activity, top], standing) = read(way, queries).await?;
-    Ok(StoredProfile { profile: pairs(&profile)?, activity: pairs(&activity)?, top: pairs(&top)?, standing })
+    let queries = [
+        Query::Hash(keys.profile(user)),
+        Query::Hash(keys.activity(user)),
+        Query::Ranking(keys.top(user)),
+        Query::Exists(keys.birthdays(user)),
+    ];
+    let ([profile, activity, top, birthdays], standing) = read(way, queries).await?;
+    let (profile, activity, top) = (pairs(&profile)?, pairs(&activity)?, pairs(&top)?);
+    Ok(StoredProfile { profile, activity, top, has_friends: birthdays.as_u64()? > 0, standing })
 }
 
 /// The answers to `of_user`, and how far the shard had come.
@@ -143,11 +152,4 @@ fn first_id(entries: &Reply) -> Result<Option<EntryId>, Error> {
 
 fn position<P: std::str::FromStr>(text: &str) -> Result<P, Error> {
     text.parse().map_err(|_| Error::protocol("a position", text))
-}
-
-fn milliseconds(time: &Reply) -> Result<u64, Error> {
-    match time.as_array()? {
-        [seconds, microseconds] => Ok(seconds.as_u64()? * 1000 + microseconds.as_u64()? / 1000),
-        _ => Err(Error::protocol("seconds and microseconds", "another number")),
-    }
 }

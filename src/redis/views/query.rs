@@ -1,7 +1,7 @@
 //! The questions of a read, each about one key.
 
 use fred::clients::Client;
-use fred::interfaces::{ClientLike, HashesInterface, SortedSetsInterface, StreamsInterface};
+use fred::interfaces::{ClientLike, HashesInterface, KeysInterface, SortedSetsInterface, StreamsInterface};
 use fred::types::{CustomCommand, Value};
 
 use crate::key::{GROUP, Key};
@@ -15,6 +15,8 @@ pub(super) enum Query {
     Hash(Key),
     /// Members and scores, the highest score first.
     Ranking(Key),
+    /// 1 or 0.
+    Exists(Key),
     StreamTip(Key),
     StreamAfter(Key, EntryId),
     /// What the workers have read from a stream and not acknowledged, in short.
@@ -28,6 +30,7 @@ impl Query {
             Query::HashFields(key, fields) => client.hmget(key.as_str(), fields.to_vec()).await,
             Query::Hash(key) => client.hgetall(key.as_str()).await,
             Query::Ranking(key) => client.zrevrange(key.as_str(), 0, -1, true).await,
+            Query::Exists(key) => client.exists(key.as_str()).await,
             Query::StreamTip(key) => client.xrevrange(key.as_str(), "+", "-", Some(1)).await,
             Query::StreamAfter(key, id) => client.xrange(key.as_str(), format!("({id}"), "+", Some(1)).await,
             Query::Pending(key) => client.xpending(key.as_str(), GROUP, ()).await,
@@ -46,6 +49,7 @@ impl Query {
             }
             Query::Hash(key) => pipeline.push(&["HGETALL", key.as_str()]),
             Query::Ranking(key) => pipeline.push(&["ZREVRANGE", key.as_str(), "0", "-1", "WITHSCORES"]),
+            Query::Exists(key) => pipeline.push(&["EXISTS", key.as_str()]),
             Query::StreamTip(key) => pipeline.push(&["XREVRANGE", key.as_str(), "+", "-", "COUNT", "1"]),
             Query::StreamAfter(key, id) => {
                 pipeline.push(&["XRANGE", key.as_str(), &format!("({id}"), "+", "COUNT", "1"]);
