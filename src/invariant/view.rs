@@ -72,7 +72,7 @@ pub fn judge_profile(key: &Key, fields: [Option<&[u8]>; 6]) -> Vec<Violation> {
 pub fn judge_version(key: &str, field: &[u8], value: &[u8]) -> Option<Violation> {
     let text = || std::str::from_utf8(value).unwrap_or("?");
     let (good, what) = match field {
-        [.., b':', b'@'] => (is_change_mark(text()), "a moment, with ? or =DATE"),
+        [.., b':', b'@'] => (is_change_mark(text()), "a moment, with ? or =DATE behind it"),
         [.., b':'] => (text().parse::<Order>().is_ok(), "an order"),
         _ => (pair(value).is_some() || number(value).is_some(), "version or version:removed_at"),
     };

@@ -28,8 +28,8 @@ pub(super) struct Rebuilding {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Marked {
     Changed(u64),
-    /// A friendship, without a date.
-    Dateless(u64),
+    /// A friendship, without a date, or with one that was told before that.
+    Dateless(u64, Option<(String, Option<u64>)>),
     /// A date without a friendship.
     Early(u64, String, Option<u64>),
 }
@@ -37,14 +37,16 @@ pub(super) enum Marked {
 impl Marked {
     fn at(&self) -> u64 {
         match self {
-            Marked::Changed(at) | Marked::Dateless(at) | Marked::Early(at, ..) => *at,
+            Marked::Changed(at) | Marked::Dateless(at, _) | Marked::Early(at, ..) => *at,
         }
     }
 
     pub fn text(&self) -> String {
         match self {
             Marked::Changed(at) => at.to_string(),
-            Marked::Dateless(at) => format!("{at}?"),
+            Marked::Dateless(at, None) => format!("{at}?"),
+            Marked::Dateless(at, Some((date, None))) => format!("{at}?={date}"),
+            Marked::Dateless(at, Some((date, Some(version)))) => format!("{at}?={date}@{version}"),
             Marked::Early(at, date, None) => format!("{at}={date}"),
             Marked::Early(at, date, Some(version)) => format!("{at}={date}@{version}"),
         }
@@ -62,17 +64,17 @@ impl UserView {
         }
     }
 
-    /// An `add`: the date it tells, or the one that was told before there was a friendship.
-    pub fn mark_added(&mut self, friend: &str, date: Option<&String>) -> Option<String> {
-        let Rebuilding { since, now } = self.rebuilding?;
-        let before = self.marked_after(friend, since).cloned();
-        let dated = date.is_some() || matches!(before, Some(Marked::Changed(_) | Marked::Early(..)));
-        let mark = if dated { Marked::Changed(now) } else { Marked::Dateless(now) };
+    /// An `add`, with or without a date.
+    pub fn mark_added(&mut self, friend: &str, dated: bool) {
+        let Some(Rebuilding { since, now }) = self.rebuilding else { return };
+        let mark = match self.marked_after(friend, since) {
+            _ if dated => Marked::Changed(now),
+            Some(Marked::Changed(_)) => Marked::Changed(now),
+            Some(Marked::Dateless(_, told)) => Marked::Dateless(now, told.clone()),
+            Some(Marked::Early(_, date, version)) => Marked::Dateless(now, Some((date.clone(), *version))),
+            None => Marked::Dateless(now, None),
+        };
         self.marks.insert(friend.to_owned(), mark);
-        match before {
-            Some(Marked::Early(_, date, _)) => Some(date),
-            _ => None,
-        }
     }
 
     /// A date for a friendship, be it there or not.
@@ -80,7 +82,7 @@ impl UserView {
         let Some(Rebuilding { since, now }) = self.rebuilding else { return };
         let exists = self.friends.contains_key(friend);
         let decided =
-            matches!(self.marked_after(friend.as_str(), since), Some(Marked::Changed(_) | Marked::Dateless(_)));
+            matches!(self.marked_after(friend.as_str(), since), Some(Marked::Changed(_) | Marked::Dateless(..)));
         if decided {
             if exists {
                 self.mark(friend.as_str());
@@ -104,11 +106,13 @@ impl UserView {
         let (value, version) = match (stored, self.marked_after(field, at)) {
             (Some(stored), _) => (value.to_owned(), Some(version.filter(|version| *version > stored)?)),
             (None, Some(Marked::Changed(_))) => return None,
-            (None, Some(Marked::Early(_, date, told))) => match (told, version) {
-                (Some(told), Some(version)) if version >= *told => (value.to_owned(), Some(version)),
-                _ => (date.clone(), told.or(version)),
-            },
-            (None, Some(Marked::Dateless(_)) | None) => (value.to_owned(), version),
+            (None, Some(Marked::Early(_, date, told) | Marked::Dateless(_, Some((date, told))))) => {
+                match (told, version) {
+                    (Some(told), Some(version)) if version >= *told => (value.to_owned(), Some(version)),
+                    _ => (date.clone(), told.or(version)),
+                }
+            }
+            (None, Some(Marked::Dateless(_, None)) | None) => (value.to_owned(), version),
         };
         if let Some(version) = version {
             self.versions.insert(field.to_owned(), (version, false));
@@ -118,7 +122,7 @@ impl UserView {
 
     /// Whether something goes that a whole snapshot does not name.
     fn drops(&mut self, field: &str, at: u64) -> bool {
-        if matches!(self.marked_after(field, at), Some(Marked::Changed(_) | Marked::Dateless(_))) {
+        if matches!(self.marked_after(field, at), Some(Marked::Changed(_) | Marked::Dateless(..))) {
             return false;
         }
         if let Some((_, removed)) = self.versions.get_mut(field) {
@@ -149,8 +153,11 @@ impl UserView {
         let unnamed = self.friends.keys().filter(|friend| told.whole && covered(friend));
         let unnamed: Vec<UserId> = unnamed.filter(|friend| !told.friends.contains_key(*friend)).cloned().collect();
         for friend in unnamed {
+            let dateless = matches!(self.marked_after(friend.as_str(), at), Some(Marked::Dateless(..)));
             if self.drops(friend.as_str(), at) {
                 self.friends.remove(&friend);
+            } else if dateless {
+                self.friends.insert(friend, String::new());
             }
         }
         (&before.0, &before.1) != (&self.friends, &self.profile)

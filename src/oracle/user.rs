@@ -76,8 +76,8 @@ impl UserView {
                     return false;
                 }
                 let known = self.friends.get(friend).cloned();
-                let early = self.mark_added(friend.as_str(), birthday.as_ref());
-                let date = birthday.or_else(|| known.clone()).or(early).unwrap_or_default();
+                self.mark_added(friend.as_str(), birthday.is_some());
+                let date = birthday.or_else(|| known.clone()).unwrap_or_default();
                 self.friends.insert(friend.clone(), date.clone());
                 known != Some(date)
             }

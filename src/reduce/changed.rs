@@ -3,7 +3,7 @@
 
 use crate::birthday::Birthday;
 
-/// Prints as `MS`, `MS?` or `MS=DATE`, with `@VERSION` behind the date where there is one.
+/// Prints as `MS`, `MS?`, `MS=DATE` or `MS?=DATE`, with `@VERSION` behind the date where there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Changed {
     /// The time of the entry, Unix milliseconds.
@@ -16,35 +16,57 @@ pub(super) struct Changed {
 pub(super) enum What {
     /// The whole friendship, its end too, or the field.
     All,
-    /// That there is a friendship; not its date.
-    Friendship,
+    /// That there is a friendship. Its date is the snapshot's, or one that was told before that and after the snapshot.
+    Friendship(Option<Told>),
     /// The date, as long as there is a friendship: whether there is one a snapshot may yet say.
-    Date { birthday: Birthday, version: Option<u64> },
+    Date(Told),
+}
+
+/// A date that holds for a friendship if there was one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    pub birthday: Birthday,
+    pub version: Option<u64>,
 }
 
 impl Changed {
     pub fn parse(text: &str) -> Option<Changed> {
-        if let Some(at) = text.strip_suffix('?') {
-            return Some(Changed { at: at.parse().ok()?, what: What::Friendship });
-        }
-        let Some((at, told)) = text.split_once('=') else {
-            return Some(Changed { at: text.parse().ok()?, what: What::All });
+        let (head, told) = match text.split_once('=') {
+            None => (text, None),
+            Some((head, told)) => (head, Some(Told::parse(told)?)),
         };
-        let (date, version) = match told.split_once('@') {
-            None => (told, None),
-            Some((date, version)) => (date, Some(version.parse().ok()?)),
+        let (at, what) = match (head.strip_suffix('?'), told) {
+            (Some(at), told) => (at, What::Friendship(told)),
+            (None, Some(told)) => (head, What::Date(told)),
+            (None, None) => (head, What::All),
         };
-        let birthday = Birthday::parse(date).ok()?;
-        Some(Changed { at: at.parse().ok()?, what: What::Date { birthday, version } })
+        Some(Changed { at: at.parse().ok()?, what })
     }
 
     pub fn text(self) -> String {
         let at = self.at;
         match self.what {
             What::All => at.to_string(),
-            What::Friendship => format!("{at}?"),
-            What::Date { birthday, version: None } => format!("{at}={birthday}"),
-            What::Date { birthday, version: Some(version) } => format!("{at}={birthday}@{version}"),
+            What::Friendship(None) => format!("{at}?"),
+            What::Friendship(Some(told)) => format!("{at}?={}", told.text()),
+            What::Date(told) => format!("{at}={}", told.text()),
+        }
+    }
+}
+
+impl Told {
+    fn parse(text: &str) -> Option<Told> {
+        let (date, version) = match text.split_once('@') {
+            None => (text, None),
+            Some((date, version)) => (date, Some(version.parse().ok()?)),
+        };
+        Some(Told { birthday: Birthday::parse(date).ok()?, version })
+    }
+
+    fn text(self) -> String {
+        match self.version {
+            None => self.birthday.to_string(),
+            Some(version) => format!("{}@{version}", self.birthday),
         }
     }
 }
@@ -60,7 +82,7 @@ mod tests {
 
     #[test]
     fn every_mark_is_read_as_it_was_written() {
-        for text in ["7", "7?", "7=1990-05-01", "7=", "7=--05-01@9"] {
+        for text in ["7", "7?", "7?=", "7?=1990-05-01@9", "7=1990-05-01", "7=", "7=--05-01@9"] {
             assert_eq!(Changed::parse(text).map(Changed::text).as_deref(), Some(text));
         }
         for text in ["", "x", "?", "=", "7=x", "7=@", "7=@x"] {

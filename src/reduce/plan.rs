@@ -327,8 +327,6 @@ impl UserPlan {
             Action::Activity { .. } | Action::Forget | Action::Snapshot(_) => return,
         }
         (self.extent, self.sample) = (true, true);
-        // A friendship without a date may take one that was told before.
-        self.zone |= matches!(action, Action::Add { .. } | Action::Mirror(Mirror::Add { .. }));
     }
 
     fn mirror(&mut self, mirror: &Mirror, versioned: bool) {

@@ -47,9 +47,11 @@ impl Working<'_> {
         }
         if snapshot.whole {
             for friend in self.friends.unlisted(snapshot) {
+                let slot = self.friends.slot(&friend);
                 match self.versions.absent(friend.as_str(), moment.changed_at, moment.now) {
-                    false => done.kept = true,
-                    true => done.note(self.friends.slot(&friend).set(None)),
+                    Verdict::Kept => done.kept = true,
+                    Verdict::Taken => done.note(slot.set(None)),
+                    Verdict::Dated(birthday) => done.note(slot.set(Some(birthday))),
                 }
             }
         }
@@ -78,7 +80,7 @@ impl Working<'_> {
             fields.push((name, value));
         }
         for name in gone {
-            if self.versions.absent(&version_field(&name), moment.changed_at, moment.now) {
+            if self.versions.absent(&version_field(&name), moment.changed_at, moment.now) == Verdict::Taken {
                 fields.push((name, None));
             } else {
                 done.kept = true;

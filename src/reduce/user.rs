@@ -139,7 +139,7 @@ impl<'a> Working<'a> {
 
     fn add(&mut self, friend: &UserId, birthday: Option<Birthday>, moment: Moment) -> Outcome {
         let slot = self.friends.slot(friend);
-        let date = birthday.or(slot.now).or_else(|| self.versions.date_told_early(friend)).unwrap_or_default();
+        let date = birthday.or(slot.now).unwrap_or_default();
         match birthday {
             Some(_) => self.versions.changed(friend.as_str(), moment),
             None => self.versions.changed_without_date(friend, moment),

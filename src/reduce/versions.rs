@@ -1,7 +1,7 @@
 //! What decides which of two changes is the newer one: versions that writers send, and the order of changes to both sides of
 //! a friendship.
 
-use super::changed::{Changed, What};
+use super::changed::{Changed, Told, What};
 use super::named::Named;
 use super::user::Moment;
 use super::{Op, Rules, UserLoaded, UserPlan};
@@ -175,8 +175,13 @@ impl<'a> Versions<'a> {
     /// The same for a friendship that began, or was told again, without a date.
     pub fn changed_without_date(&mut self, friend: &UserId, moment: Moment) {
         let since = self.plan.rebuild.unwrap_or_default();
-        let known = matches!(self.changed_after(friend.as_str(), since), Some(What::All | What::Date { .. }));
-        self.decided(friend.as_str(), moment, if known { What::All } else { What::Friendship });
+        let what = match self.changed_after(friend.as_str(), since) {
+            Some(What::All) => What::All,
+            Some(What::Friendship(told)) => What::Friendship(told),
+            Some(What::Date(told)) => What::Friendship(Some(told)),
+            None => What::Friendship(None),
+        };
+        self.decided(friend.as_str(), moment, what);
     }
 
     /// A date was told of a friendship, or of one that is not there and that a rebuild may bring. Whether there is one is not
@@ -186,21 +191,13 @@ impl<'a> Versions<'a> {
         let (field, version) = (friend.as_str(), moment.version);
         let is_outdated = |newest: u64| version.is_some_and(|version| version <= newest);
         let what = match self.changed_after(field, since) {
-            Some(What::All | What::Friendship) => exists.then_some(What::All),
-            Some(What::Date { version: Some(newest), .. }) if !exists && is_outdated(newest) => None,
+            Some(What::All | What::Friendship(_)) => exists.then_some(What::All),
+            Some(What::Date(Told { version: Some(newest), .. })) if !exists && is_outdated(newest) => None,
             _ if !exists && self.version(field).is_some_and(is_outdated) => None,
-            Some(What::Date { .. }) | None => Some(What::Date { birthday, version }),
+            Some(What::Date(_)) | None => Some(What::Date(Told { birthday, version })),
         };
         if let Some(what) = what {
             self.decided(field, moment, what);
-        }
-    }
-
-    /// The date that was told before there was a friendship, as long as a rebuild is on.
-    pub fn date_told_early(&self, friend: &UserId) -> Option<Birthday> {
-        match self.changed_after(friend.as_str(), self.plan.rebuild?) {
-            Some(What::Date { birthday, .. }) => Some(birthday),
-            _ => None,
         }
     }
 
@@ -221,26 +218,29 @@ impl<'a> Versions<'a> {
         }
         let (verdict, version) = match self.changed_after(field, at) {
             Some(What::All) => (Verdict::Kept, None),
-            Some(What::Date { version: Some(told), .. }) if version.is_some_and(|version| version >= told) => {
-                (Verdict::Taken, version)
-            }
-            Some(What::Date { birthday, version: told }) => (Verdict::Dated(birthday), told.or(version)),
-            Some(What::Friendship) | None => (Verdict::Taken, version),
+            Some(What::Date(told) | What::Friendship(Some(told))) => match (told.version, version) {
+                (Some(newest), Some(version)) if version >= newest => (Verdict::Taken, Some(version)),
+                _ => (Verdict::Dated(told.birthday), told.version.or(version)),
+            },
+            Some(What::Friendship(None)) | None => (Verdict::Taken, version),
         };
         version.inspect(|version| self.set_version(field, *version));
         verdict
     }
 
-    /// Something that a snapshot of the moment `at` would name if it had been there. Whether it goes; its version stays for
+    /// Something that a snapshot of the moment `at` would name if it had been there. Where it goes, its version stays for
     /// what may be on its way.
-    pub fn absent(&mut self, field: &str, at: u64, now: u64) -> bool {
-        if matches!(self.changed_after(field, at), Some(What::All | What::Friendship)) {
-            return false;
+    pub fn absent(&mut self, field: &str, at: u64, now: u64) -> Verdict {
+        match self.changed_after(field, at) {
+            Some(What::All) => return Verdict::Kept,
+            // A date from before is none of this friendship.
+            Some(What::Friendship(_)) => return Verdict::Dated(Birthday::Unknown),
+            Some(What::Date(_)) | None => {}
         }
         if let Some(version) = self.version(field) {
             self.slots.slot(field).put(Some(Mark::Version(Stamp { version, removed_at: Some(now) })));
         }
-        true
+        Verdict::Taken
     }
 
     /// Whether a field was changed after `at`.
