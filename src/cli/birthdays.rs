@@ -42,7 +42,7 @@ pub struct Arguments {
     /// At most so many users
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
-    /// List shards too that have not rolled up to the day yet, and name them
+    /// List shards too in which the day is not complete, and name them
     #[arg(long)]
     incomplete: bool,
     #[command(flatten)]
@@ -117,7 +117,7 @@ struct Line {
     user: String,
     due: i64,
     shard: u16,
-    /// Whether the shard has rolled up to the day.
+    /// Whether the day is complete in the shard.
     complete: bool,
     friends: Vec<Friend>,
     cursor: String,
@@ -240,7 +240,7 @@ impl List {
     fn tell(&self, date: Date, ended: Ended) -> Exit {
         if !self.day.incomplete().is_empty() {
             let shards = Ranges(self.day.incomplete().iter().map(|incomplete| incomplete.shard).collect());
-            eprintln!("heyday: {shards} not rolled up to {date}: somebody may be missing there");
+            eprintln!("heyday: {date} is not complete in {shards}: somebody may be missing there");
         }
         match ended {
             Ended::Whole if self.users == 0 => eprintln!("heyday: nobody to congratulate on {date}"),

@@ -143,7 +143,7 @@ async fn what_is_not_complete_or_not_kept_is_said() {
     let allowed = stage.heyday(&["birthdays", "today", "--json", "--incomplete"]);
     let found = lines(&allowed.stdout);
     assert_eq!((allowed.code, found.len(), &found[0]["complete"]), (0, 4, &json!(false)));
-    let text = format!("heyday: shards 0-3 not rolled up to {today}: somebody may be missing there\n");
+    let text = format!("heyday: {today} is not complete in shards 0-3: somebody may be missing there\n");
     assert_eq!(allowed.stderr, text);
     let far = stage.heyday(&["birthdays", "2001-01-01"]);
     assert_eq!((far.code, far.stdout.as_str()), (64, ""));
