@@ -24,6 +24,10 @@ impl<'a, T: Default> Named<'a, T> {
         Named { items, index: Some(index) }
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
     pub fn get(&self, name: &str) -> Option<&T> {
         let at = match &self.index {
             Some(index) => *index.get(name)?,

@@ -114,7 +114,7 @@ impl<'a> Versions<'a> {
     }
 
     fn find(&self, field: &str) -> Option<&Slot> {
-        self.slots.get(field)
+        if self.slots.is_empty() { None } else { self.slots.get(field) }
     }
 
     /// When the user was forgotten, if that was not before `order`.
@@ -161,6 +161,10 @@ impl<'a> Versions<'a> {
 
     /// What was decided after `at`, as far as a rebuild wanted to know.
     fn changed_after(&self, field: &str, at: u64) -> Option<What> {
+        // A snapshot asks for every friend, and most users have no versions at all.
+        if self.slots.is_empty() {
+            return None;
+        }
         match self.find(&changed_field(field))?.stored {
             Some(Mark::Changed(changed)) if changed.at > at => Some(changed.what),
             _ => None,
