@@ -113,6 +113,8 @@ pub struct Backlog {
     pub dead_letters: u64,
     /// Entries for other shards that are not relayed yet.
     pub outbox: u64,
+    /// Whether the shard's state is gone, as after FLUSHALL or a lost key.
+    pub state_lost: bool,
     pub calendar: CalendarNews,
 }
 

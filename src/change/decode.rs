@@ -64,9 +64,9 @@ struct Raw<'a> {
     unknown: Vec<&'a Bytes>,
 }
 
-const KNOWN: [&str; 20] = [
+const KNOWN: [&str; 21] = [
     "type", "user", "friend", "birthday", "mutual", "category", "weight", "version", "id", "producer", "seq", "at",
-    "others", "order", "ask", "friends", "from", "to", "whole", "versions",
+    "others", "order", "ask", "friends", "from", "to", "whole", "gone", "versions",
 ];
 /// What the names of types begin with that only shards write.
 const MIRROR_PREFIX: &str = "mirror.";
@@ -145,11 +145,12 @@ impl<'a> Raw<'a> {
 
     /// What `heyday rebuild` writes. The moment is needed: it decides what is newer.
     fn snapshot(&mut self, user: UserId, now: u64) -> Result<Change, Rejection> {
-        let (from, to, whole) = (self.user_optional("from")?, self.user_optional("to")?, self.flag("whole")?);
+        let (from, to) = (self.user_optional("from")?, self.user_optional("to")?);
+        let (whole, gone) = (self.flag("whole")?, self.flag("gone")?);
         let (birthday, profile) = (self.birthday(now)?, self.profile_fields()?);
         let versions = self.list("versions", parse_version)?;
         let friends = self.list("friends", Listed::parse)?;
-        let snapshot = Snapshot { friends, from, to, whole, birthday, profile, versions };
+        let snapshot = Snapshot { friends, from, to, whole, gone, birthday, profile, versions };
         self.check_friends(&user, &snapshot, now)?;
         let at = self.number("at")?.ok_or_else(|| Rejection::new("at", None, Problem::Missing))?;
         let action = Action::Snapshot(Box::new(snapshot));

@@ -116,6 +116,9 @@ fn snapshot_fields<'a>(snapshot: &Snapshot, push: &mut impl FnMut(&'static str, 
     if snapshot.whole {
         push("whole", "1".into());
     }
+    if snapshot.gone {
+        push("gone", "1".into());
+    }
     if let Some(birthday) = snapshot.birthday {
         push("birthday", text(birthday));
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Problem, USER_BYTES_MAX, UserId};
+use super::{Problem, USER_BYTES_MAX, UserId, ZONE_FIELD};
 use crate::birthday::{Birthday, ParseError};
 
 /// Longest value of the fields `friends` and `versions`, in bytes. A user with more friends has several entries.
@@ -13,6 +13,8 @@ pub const SNAPSHOT_ITEM_BYTES_MAX: usize = USER_BYTES_MAX + "=YYYY-MM-DD@1844674
 pub const SNAPSHOT_FIELDS_MAX: usize = 1024;
 /// So many friends weigh as much in a batch as one view.
 const FRIENDS_A_VIEW: usize = 32;
+/// All that is stored of a user weighs as much as so many views.
+const ALL_WEIGHT: usize = 31;
 
 /// A user at the moment that the entry's `at` tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +27,8 @@ pub struct Snapshot {
     pub to: Option<UserId>,
     /// Whether what it speaks of and does not name was not there.
     pub whole: bool,
+    /// Whether the user was not there at all: then activity goes as well, where nothing later tells of the user.
+    pub gone: bool,
     /// The user's own date.
     pub birthday: Option<Birthday>,
     /// Profile fields by name; none was not there.
@@ -44,12 +48,17 @@ pub struct Listed {
 impl Snapshot {
     /// Of somebody who was not there.
     pub fn of_nobody() -> Snapshot {
-        Snapshot { whole: true, ..Snapshot::default() }
+        Snapshot { whole: true, gone: true, ..Snapshot::default() }
     }
 
     /// Whether it says that the user was not there.
     pub fn is_of_nobody(&self) -> bool {
-        self.whole && self.speaks_of_profile() && self.to.is_none() && self.friends.is_empty() && !self.has_profile()
+        self.gone
+            && self.whole
+            && self.speaks_of_profile()
+            && self.to.is_none()
+            && self.friends.is_empty()
+            && !self.has_profile()
     }
 
     pub fn speaks_of_profile(&self) -> bool {
@@ -70,9 +79,11 @@ impl Snapshot {
         self.versions.iter().find(|(name, _)| name == field).map(|(_, version)| *version)
     }
 
-    /// As many views as it is worth.
+    /// As many views as it is worth. Whatever speaks of all that is stored, or moves it, is worth many.
     pub fn weight(&self) -> usize {
-        1 + self.friends.len() / FRIENDS_A_VIEW
+        let moves = self.profile.iter().any(|(name, _)| name == ZONE_FIELD);
+        let all = if self.whole || moves { ALL_WEIGHT } else { 0 };
+        1 + all + self.friends.len() / FRIENDS_A_VIEW
     }
 }
 

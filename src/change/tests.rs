@@ -264,13 +264,14 @@ fn any_snapshot() -> impl Strategy<Value = Change> {
         birthday: birthday(date),
         version,
     };
-    (friends, profile, versions, proptest::option::of(dates), any::<(bool, bool, bool)>(), any::<u64>()).prop_map(
-        move |(friends, profile, versions, date, (whole, from, to), at)| {
+    (friends, profile, versions, proptest::option::of(dates), any::<[bool; 4]>(), any::<u64>()).prop_map(
+        move |(friends, profile, versions, date, [whole, gone, from, to], at)| {
             let snapshot = Snapshot {
                 friends: friends.into_iter().map(listed).collect(),
                 from: from.then(|| "f".parse().unwrap()),
                 to: to.then(|| "g".parse().unwrap()),
                 whole,
+                gone,
                 birthday: date.map(birthday),
                 profile: profile.into_iter().collect(),
                 versions: versions.into_iter().collect(),

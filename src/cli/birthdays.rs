@@ -15,6 +15,7 @@ use super::output::{self, Format, Rows};
 use super::signals::Signals;
 use super::{Context, Exit, progress};
 use crate::calendar::Calendar;
+use crate::change::UserId;
 use crate::client::day::{Celebrations, Cursor, DayStream, Incomplete, Options};
 use crate::shard::Shard;
 
@@ -230,7 +231,8 @@ impl List {
             u64::try_from(found.due).map_or(found.due.to_string(), |due| output::moment(due.saturating_mul(1000)));
         for celebrant in &found.friends {
             let age = output::shown(celebrant.age);
-            let (user, friend) = (found.user.to_string(), celebrant.friend.to_string());
+            let shown = |id: &UserId| output::harmless(id.as_str());
+            let (user, friend) = (shown(&found.user), shown(&celebrant.friend));
             self.rows.add([due.clone(), user, friend, celebrant.birthday.to_string(), age])?;
         }
         Ok(())

@@ -175,6 +175,22 @@ pub fn right(table: &mut Table, columns: &[usize]) {
     }
 }
 
+/// Text of anybody's making as a terminal may have it: no control characters, and none that turn the line around.
+#[must_use]
+pub fn harmless(text: &str) -> String {
+    let turns =
+        |character| matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() || turns(character) {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
 /// A number of things: `1 shard`, `2 shards`.
 #[must_use]
 pub fn counted(count: u64, one: &str) -> String {
@@ -241,6 +257,11 @@ pub fn age(milliseconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nobodys_text_drives_a_terminal() {
+        assert_eq!(harmless("a\x1b[31mred\x07\n\u{202e}кіт 🎂"), "a\\u{1b}[31mred\\u{7}\\n\\u{202e}кіт 🎂");
+    }
 
     #[test]
     fn ages_read_well() {

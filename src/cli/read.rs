@@ -141,13 +141,13 @@ fn known_date(birthday: Birthday) -> Option<String> {
 fn print(view: &View, profile: &ProfileView) -> std::io::Result<()> {
     let Answer { user, state, profile, activity, top, friends, .. } = Answer::new(view, profile);
     let mut table = output::plain();
-    table.add_row(["user", &user]);
+    table.add_row(["user", &output::harmless(&user)]);
     table.add_row(["state", &output::state(state, view.freshness)]);
     if let Some(birthday) = &profile.birthday {
         table.add_row(["birthday", birthday]);
     }
     for (name, value) in &profile.fields {
-        table.add_row([name, value]);
+        table.add_row([output::harmless(name), output::harmless(value)]);
     }
     if let Some(at) = profile.updated_at {
         table.add_row(["updated", &output::moment(at)]);
@@ -163,7 +163,7 @@ fn print(view: &View, profile: &ProfileView) -> std::io::Result<()> {
     let mut table = output::table(&["friend", "birthday", "next", "in", "turns"]);
     for (row, friend) in friends.into_iter().zip(&view.friends) {
         table.add_row([
-            row.friend,
+            output::harmless(&row.friend),
             shown(row.birthday),
             shown(friend.next.map(|next| output::weekday(next.date))),
             shown(row.days.map(output::in_days)),
@@ -184,7 +184,8 @@ fn add_activity(table: &mut Table, activity: &ActivityAnswer, top: &[CategoryAns
         table.add_row(["activity", &format!("{today} today, {last_7_days} in 7 days, {last_30_days} in 30 days")]);
     }
     if !top.is_empty() {
-        let shown: Vec<String> = top.iter().map(|row| format!("{} {}", row.category, row.weight)).collect();
+        let shown: Vec<String> =
+            top.iter().map(|row| format!("{} {}", output::harmless(&row.category), row.weight)).collect();
         table.add_row(["top", &shown.join(", ")]);
     }
 }

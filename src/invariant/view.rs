@@ -6,7 +6,7 @@ use crate::calendar::zone_named;
 use crate::change::{SHARD_PRODUCER, UserId, ZONE_FIELD};
 use crate::key::{Key, ShardKeys};
 use crate::position::{EntryId, Order};
-use crate::profile::PROFILE_SCHEMA;
+use crate::profile::{PROFILE_SCHEMA, SCHEMA_FIELD};
 use crate::reduce::is_change_mark;
 
 /// The fields of a profile that [`judge_profile`] looks at, in its order.
@@ -44,7 +44,9 @@ pub fn judge_profile(key: &Key, fields: [Option<&[u8]>; 6]) -> Vec<Violation> {
     let mut violations = Vec::new();
     let text = |value: Option<&[u8]>| value.and_then(|value| std::str::from_utf8(value).ok().map(str::to_owned));
     for (name, value) in PROFILE_FIELDS.iter().zip(fields).take(3) {
-        if text(value).is_none_or(|value| value.parse::<u64>().is_err()) {
+        // A profile from before there were schemas has none.
+        let old = *name == SCHEMA_FIELD && value.is_none();
+        if !old && text(value).is_none_or(|value| value.parse::<u64>().is_err()) {
             let found = value.map_or_else(|| format!("no {name}"), shown);
             violations.push(Violation::new(Kind::View, key, format!("a number as {name}"), found));
         }
@@ -170,7 +172,8 @@ mod tests {
         };
         assert_eq!(wrong(profile(one, [None; 3])), 0);
         assert_eq!(wrong(profile(two, [Some("--02-29"), Some("5"), Some("Asia/Kathmandu")])), 0);
-        assert_eq!(wrong([None, Some("x"), Some("-1"), Some("1990"), Some("now"), None]), 5);
+        assert_eq!(wrong([None, Some("x"), Some("-1"), Some("1990"), Some("now"), None]), 4);
+        assert_eq!(wrong([Some("x"), Some("x"), Some("-1"), Some("1990"), Some("now"), None]), 5);
         assert_eq!(wrong(profile(two, [Some(""), None, None])), 0, "a date may be told to be unknown");
         assert_eq!(wrong(profile(two, [None, None, Some("Mars")])), 1);
         assert_eq!(wrong(profile(one, [None, None, Some("Mars")])), 0, "schema 1 knows no zones");

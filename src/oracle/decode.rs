@@ -9,9 +9,9 @@ use super::snapshot;
 use crate::calendar::zone_named;
 use crate::change::{Fields, Limits, UserId};
 
-const PLAIN: [&str; 20] = [
+const PLAIN: [&str; 21] = [
     "type", "user", "friend", "birthday", "mutual", "category", "weight", "version", "id", "producer", "seq", "at",
-    "others", "order", "ask", "friends", "from", "to", "whole", "versions",
+    "others", "order", "ask", "friends", "from", "to", "whole", "gone", "versions",
 ];
 const KEPT: [&str; 6] = ["schema", "version", "updated_at", "birthday", "last_activity", "expires_at"];
 
@@ -153,7 +153,7 @@ fn snapshot(mut known: Known, entry_milliseconds: u64, strict: bool) -> Option<T
     let user = id(&take("user")?)?;
     let boundary = |text: String| id(&text).map(|id| id.to_string());
     let (from, to) = (optional(take("from"), boundary)?, optional(take("to"), boundary)?);
-    let whole = flag(take("whole"))?;
+    let (whole, gone) = (flag(take("whole"))?, flag(take("gone"))?);
     let mut friends: BTreeMap<UserId, (String, Option<u64>)> = BTreeMap::new();
     for item in take("friends").unwrap_or_default().split_terminator(' ') {
         let (friend, told) = item.rsplit_once('=')?;
@@ -185,7 +185,7 @@ fn snapshot(mut known: Known, entry_milliseconds: u64, strict: bool) -> Option<T
     if strict && (known.foreign || !known.plain.is_empty()) {
         return None;
     }
-    let kind = Kind::Snapshot(snapshot::Told { friends, from, to, whole, profile, versions });
+    let kind = Kind::Snapshot(snapshot::Told { friends, from, to, whole, gone, profile, versions });
     Some(Told { users: vec![user], kind, version: None, event: None, producer, at })
 }
 

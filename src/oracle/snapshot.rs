@@ -12,6 +12,7 @@ pub(super) struct Told {
     pub from: Option<String>,
     pub to: Option<String>,
     pub whole: bool,
+    pub gone: bool,
     /// The own date among them, under `birthday`.
     pub profile: Vec<(String, String)>,
     pub versions: BTreeMap<String, u64>,
@@ -191,7 +192,7 @@ impl UserView {
             after.insert("version".into(), version.to_string());
             after.insert("updated_at".into(), at.to_string());
         }
-        let nobody = told.whole && told.to.is_none() && told.friends.is_empty();
+        let nobody = told.gone && told.whole && told.to.is_none() && told.friends.is_empty();
         let nobody = nobody && told.profile.iter().all(|(name, value)| value.is_empty() && name != "birthday");
         let active = after.get("last_activity").is_some_and(|last| last.parse::<u64>().is_ok_and(|last| last > at));
         if nobody && !active && !after.keys().any(is_told) {

@@ -248,7 +248,11 @@ impl Decoded {
 
     /// Whether it must be a batch of its own.
     pub fn stands_alone(&self) -> bool {
-        self.change.as_ref().is_ok_and(|change| change.action == Action::Forget)
+        self.change.as_ref().is_ok_and(|change| match &change.action {
+            Action::Forget => true,
+            Action::Snapshot(snapshot) => snapshot.is_of_nobody(),
+            _ => false,
+        })
     }
 
     /// The entry as a dead letter, for a reason that lies outside it.

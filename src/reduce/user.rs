@@ -291,7 +291,8 @@ impl<'a> Working<'a> {
         let versions_touched = self.versions.write(keys, rules, at.now, ops);
         if emptied && (versions_touched || !written.views.is_empty()) {
             // Nothing to expire is no error, and saves asking whether there is.
-            ops.push(Op::ExpireAfter { key: keys.versions(&self.plan.user), after: rules.tombstone_retention });
+            let after = self.versions.retention(rules);
+            ops.push(Op::ExpireAfter { key: keys.versions(&self.plan.user), after });
         } else if versions_touched {
             // They may be on their way out since the view was empty, whoever has filled it since.
             ops.push(Op::Persist { key: keys.versions(&self.plan.user) });
@@ -319,7 +320,7 @@ impl<'a> Working<'a> {
             keys: vec![keys.profile(user), keys.versions(user), keys.activity(user), keys.top(user)],
         });
         self.versions.write(keys, rules, at.now, ops);
-        ops.push(Op::ExpireAfter { key: keys.versions(user), after: rules.tombstone_retention });
+        ops.push(Op::ExpireAfter { key: keys.versions(user), after: self.versions.retention(rules) });
         let announcement = (Job::Birthday { user: user.clone() }, None);
         let begun = Progress::forgetting(order, at.letters_last);
         let forgetting = (Job::Forget { user: user.clone(), commit: at.commit }, Some(begun));

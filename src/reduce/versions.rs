@@ -1,6 +1,8 @@
 //! What decides which of two changes is the newer one: versions that writers send, and the order of changes to both sides of
 //! a friendship.
 
+use std::time::Duration;
+
 use super::changed::{Changed, Told, What};
 use super::named::Named;
 use super::user::Moment;
@@ -9,6 +11,9 @@ use crate::birthday::Birthday;
 use crate::change::UserId;
 use crate::key::{FORGOTTEN_FIELD, ShardKeys, changed_field, order_field};
 use crate::position::Order;
+
+/// The longest time that a rebuild may be on.
+const REBUILD_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// One user's, while a batch is reduced.
 pub(super) struct Versions<'a> {
@@ -256,12 +261,18 @@ impl<'a> Versions<'a> {
         self.slots.slot(field).put(Some(Mark::Version(Stamp { version, removed_at: None })));
     }
 
+    /// For how long marks are kept that may matter to what is on its way: while a rebuild is on, that is the whole snapshot.
+    pub fn retention(&self, rules: &Rules) -> Duration {
+        let least = if self.plan.rebuild.is_some() { REBUILD_MAX } else { Duration::ZERO };
+        rules.tombstone_retention.max(least)
+    }
+
     /// Appends the commands; whether anything was set.
     pub fn write(&self, keys: &ShardKeys, rules: &Rules, now: u64, ops: &mut Vec<Op>) -> bool {
         let touched = || self.slots.iter().filter(|(_, slot)| slot.touched);
         let set: Vec<_> =
             touched().filter_map(|(field, slot)| slot.stored.map(|mark| (field.to_owned(), mark.text()))).collect();
-        let retention = rules.tombstone_retention.as_millis() as u64;
+        let retention = self.retention(rules).as_millis() as u64;
         let old = |field: &str, text: &str| {
             let at = Mark::parse(field, text).and_then(Mark::ends_mattering_at);
             at.is_some_and(|at| at.saturating_add(retention) < now)

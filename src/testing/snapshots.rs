@@ -46,6 +46,9 @@ pub(super) fn fields(
     }
     if whole {
         push("whole", "1".to_owned());
+        if random.random_bool(0.3) {
+            push("gone", "1".to_owned());
+        }
     }
     if random.random_bool(0.2) {
         return fields;

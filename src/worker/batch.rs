@@ -176,11 +176,7 @@ pub(super) fn check_fence<S: Store>(
     // Every owner has a generation: nobody took the shard, its state is gone, as after FLUSHALL. Whoever takes it up
     // again first goes on.
     if loaded.generation == 0 {
-        return Err(Interrupt::Broken(store::Error {
-            disposition: Disposition::Refresh,
-            reason: "state_lost",
-            message: "the shard's state is gone, as after FLUSHALL or a lost key".to_owned(),
-        }));
+        return Err(Interrupt::Broken(state_lost()));
     }
     if loaded.generation != session.state.generation {
         owner.context.metrics.fenced();
@@ -208,6 +204,14 @@ pub(super) fn check_written<S: Store>(owner: &Owner<S>, errors: &[String]) -> Re
             reason: "key_spoilt",
             message: format!("a key of the shard cannot be written to: {error}"),
         })),
+    }
+}
+
+pub(super) fn state_lost() -> store::Error {
+    store::Error {
+        disposition: Disposition::Refresh,
+        reason: "state_lost",
+        message: "the shard's state is gone, as after FLUSHALL or a lost key".to_owned(),
     }
 }
 

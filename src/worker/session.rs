@@ -3,7 +3,7 @@
 use tokio::time::{Duration, Instant};
 use tracing::warn;
 
-use super::batch::{Settled, settle};
+use super::batch::{Settled, settle, state_lost};
 use super::jobs::Beyond;
 use super::pace::Pace;
 use super::roll::Rolling;
@@ -216,7 +216,7 @@ impl<L: ShardLink> Session<L> {
         }
         let backlog = self.link.backlog().await;
         if let Some(backlog) = self.tended(owner, backlog).await? {
-            self.told(owner, backlog);
+            self.told(owner, backlog)?;
         }
         Ok(())
     }
@@ -234,7 +234,7 @@ impl<L: ShardLink> Session<L> {
         self.tended_at = Some(Instant::now());
         match self.link.backlog().await {
             Ok(backlog) => {
-                self.told(owner, backlog);
+                self.told(owner, backlog)?;
             }
             Err(error) if error.disposition.is_clean() => {}
             Err(error) => return Err(Interrupt::Broken(error)),
@@ -261,10 +261,15 @@ impl<L: ShardLink> Session<L> {
         }
     }
 
-    fn told<S: Store>(&mut self, owner: &Owner<S>, backlog: Backlog) {
+    /// Also where nothing is to be settled, a lost state is noticed here: whoever takes the shard up again goes on.
+    fn told<S: Store>(&mut self, owner: &Owner<S>, backlog: Backlog) -> Result<(), Interrupt> {
+        if backlog.state_lost {
+            return Err(Interrupt::Broken(state_lost()));
+        }
         self.beyond.outbox.counted(backlog.outbox);
         self.rolling.hear(backlog.calendar);
         tell(owner, backlog);
+        Ok(())
     }
 
     fn batch_changes<S: Store>(&self, owner: &Owner<S>) -> usize {

@@ -192,3 +192,16 @@ async fn a_state_that_is_lost_is_no_takeover() {
     assert_eq!(scene.metric("heyday_fenced_total "), Some(0.0));
     assert_eq!(scene.metric("heyday_takeovers_total{cause=\"first\"} "), Some(2.0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_state_that_is_lost_while_nothing_changes_is_noticed_all_the_same() {
+    let scene = Scene::new();
+    let keys = scene.model.keys().shard(scene.model.layout(), SHARD);
+    let calendar = heyday::calendar::Calendar::default();
+    let _worker = scene.start();
+    scene.until("the days are complete", |scene| scene.model.is_rolled(SHARD, &calendar)).await;
+    scene.model.delete(SHARD, &keys.state);
+    let looked = 2 * scene.options.trim_interval + Duration::from_secs(1);
+    scene.within(looked, "they are so again", |scene| scene.model.is_rolled(SHARD, &calendar)).await;
+    assert_eq!(scene.metric("heyday_retries_total{reason=\"state_lost\"} "), Some(1.0));
+}

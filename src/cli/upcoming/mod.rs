@@ -125,7 +125,7 @@ fn print(upcoming: &Upcoming, days: u16) -> std::io::Result<()> {
     let mut table = output::table(&["friend", "birthday", "on", "in", "turns"]);
     for friend in &upcoming.friends {
         table.add_row([
-            friend.friend.to_string(),
+            output::harmless(friend.friend.as_str()),
             friend.birthday.to_string(),
             output::weekday(friend.next.date),
             output::in_days(friend.next.days),

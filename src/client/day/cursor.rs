@@ -86,7 +86,9 @@ fn parse(text: &str) -> Option<Cursor> {
         }
         _ => return None,
     };
-    Some(Cursor { date, shard, last })
+    let cursor = Cursor { date, shard, last };
+    // Another way to write a number is none that was printed.
+    (cursor.to_string() == text).then_some(cursor)
 }
 
 #[cfg(test)]

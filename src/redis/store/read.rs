@@ -59,8 +59,8 @@ pub(super) fn count_deliveries(entries: &mut [Entry], pending: Vec<Pending>) {
 
 /// What `backlog.lua` answers.
 pub(super) fn backlog(reply: &Reply) -> Result<Backlog, Error> {
-    let [unread, pending, oldest, dead_letters, outbox, now, asked] = reply.as_array()? else {
-        return Err(Error::protocol("seven numbers", "another number of values"));
+    let [unread, pending, oldest, dead_letters, outbox, now, asked, state] = reply.as_array()? else {
+        return Err(Error::protocol("eight numbers", "another number of values"));
     };
     Ok(Backlog {
         unread: unread.as_u64()?,
@@ -68,6 +68,7 @@ pub(super) fn backlog(reply: &Reply) -> Result<Backlog, Error> {
         oldest_milliseconds: if oldest.is_null() { None } else { Some(oldest.as_u64()?) },
         dead_letters: dead_letters.as_u64()?,
         outbox: outbox.as_u64()?,
+        state_lost: state.as_u64()? == 0,
         calendar: CalendarNews { milliseconds: now.as_u64()?, roll_asked: asked.as_u64()? > 0 },
     })
 }

@@ -201,7 +201,7 @@ fn a_new_user_is_listed_and_one_who_was_not_there_goes() {
             "EXPIREAT birthdays:{t}:2026-12-01 1796302800",
         ],
     );
-    let nobody = format!("type=snapshot user=a at={AT} whole=1");
+    let nobody = format!("type=snapshot user=a at={AT} whole=1 gone=1");
     let story = rebuilding(&[
         ("birthdays", "b", "1990-12-01"),
         ("profile", "schema", "2"),
@@ -220,6 +220,10 @@ fn a_new_user_is_listed_and_one_who_was_not_there_goes() {
             "ZREM birthdays:{t}:2026-12-01 a:b",
         ],
     );
+    // Whom the file names keeps what no file tells.
+    let named = format!("type=snapshot user=a at={AT} whole=1");
+    let gone = ["HDEL user:{t}:a:birthdays b", "ZREM birthdays:{t}:2026-12-01 a:b"];
+    story.check(&[&named], &[Outcome::Applied], &gone);
     rebuilding(&[]).check(&[&nobody], &[Outcome::Unchanged], &[]);
 }
 
@@ -234,7 +238,7 @@ fn a_user_who_was_active_since_stays() {
         ("profile", "city", "Kyiv"),
         ("profile", "last_activity", at),
     ]);
-    let commit = story.commit(&[&format!("type=snapshot user=a at={AT} whole=1")]);
+    let commit = story.commit(&[&format!("type=snapshot user=a at={AT} whole=1 gone=1")]);
     assert!(after(&story, &commit, "birthdays").is_empty());
     let profile = format!("last_activity={at} schema=2 updated_at={AT} version=4");
     assert_eq!(text_of(&after(&story, &commit, "profile")), profile);

@@ -182,6 +182,7 @@ impl ShardServer {
             oldest_milliseconds: oldest.map(|(id, _)| now.saturating_sub(id.milliseconds)),
             dead_letters,
             outbox,
+            state_lost: state.generation == 0,
             calendar,
         })
     }
