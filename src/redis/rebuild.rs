@@ -22,6 +22,13 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Questions in one write.
 const ASKED_MAX: usize = 128;
 
+/// Takes a mark away where it is this one.
+const UNMARK: &str = "#!lua
+if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then
+    return 0
+end
+return redis.call('HDEL', KEYS[1], ARGV[1])";
+
 /// All shards of a cluster, as a rebuild sees them. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Shards {
@@ -91,8 +98,13 @@ impl Shards {
         self.each(question).await?.iter().try_for_each(|reply| reply.as_u64().map(drop))
     }
 
-    pub async fn unmark(&self) -> Result<(), Error> {
-        let question = |keys: &ShardKeys| command(&["HDEL", keys.state.as_str(), REBUILD_FIELD]);
+    /// Ends the rebuild of this moment, or whichever is on. One that has begun since stays.
+    pub async fn unmark(&self, at: Option<u64>) -> Result<(), Error> {
+        let at = at.map(|at| at.to_string());
+        let question = |keys: &ShardKeys| match &at {
+            Some(at) => command(&["EVAL", UNMARK, "1", keys.state.as_str(), REBUILD_FIELD, at.as_str()]),
+            None => command(&["HDEL", keys.state.as_str(), REBUILD_FIELD]),
+        };
         self.each(question).await?.iter().try_for_each(|reply| reply.as_u64().map(drop))
     }
 

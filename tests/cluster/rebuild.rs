@@ -14,6 +14,8 @@ use heyday::client::Hub;
 use heyday::client::writer::Options;
 use heyday::oracle::Content;
 use heyday::position::EntryId;
+use heyday::redis::Pipes;
+use heyday::redis::rebuild::{Mark, Shards};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
@@ -250,4 +252,20 @@ async fn a_snapshot_is_loaded_while_writers_go_on_and_everything_is_killed() {
 #[tokio::test]
 async fn what_an_authoritative_snapshot_does_not_have_goes_and_what_came_since_stays() {
     rebuild(true, 2).await;
+}
+
+#[tokio::test]
+async fn the_end_of_a_rebuild_leaves_one_that_has_begun_since() {
+    let scene = Scene::begin(&shared_cluster().await, &unique_prefix(), 4).await;
+    let topology = scene.hub.topology().clone();
+    let pipes = Arc::new(Pipes::new(topology.options().clone()));
+    let shards = Shards::new((topology, pipes), scene.hub.keys().clone(), scene.layout.clone(), WAIT);
+    let left = async |ended: Option<u64>| {
+        shards.mark(7).await.expect("a mark");
+        shards.unmark(ended).await.expect("an answer");
+        Mark::of(&shards.look().await.expect("a look"))
+    };
+    assert_eq!(left(Some(6)).await, Mark::On(7));
+    assert_eq!(left(Some(7)).await, Mark::None);
+    assert_eq!(left(None).await, Mark::None);
 }

@@ -3,24 +3,23 @@
 use serde::Serialize;
 use tokio::io::BufReader;
 
-use super::gone::{Ids, Walk};
-use super::load::{Options, READ_BYTES};
+use super::gone::{self, Ids, Walk};
+use super::load::{NAMED_MAX, Options, READ_BYTES, repeated};
 use super::mark;
 use super::parts::Form;
+use super::source::Source;
 use super::way::Way;
 use crate::change::{Change, UserId};
 use crate::cli::write::Lines;
 use crate::cli::{Context, Exit, output};
 use crate::key::ShardKeys;
 use crate::position::EntryId;
-use crate::redis::rebuild::Mark;
 use crate::reduce::{Decoded, Entry, Jobs, Loaded, Op, Plan, Rules, ShardState, UserLoaded, reduce};
 
 /// Users whose views are read at once.
 const USERS_MAX: usize = 256;
 /// Differences that are told one by one.
 const TOLD_MAX: usize = 20;
-const BAD_NAMED_MAX: u64 = 100;
 /// Fields that follow from others.
 const HEAD: [&str; 4] = ["schema", "version", "updated_at", "expires_at"];
 
@@ -31,6 +30,8 @@ struct Difference {
     moment: Option<u64>,
     lines: u64,
     bad: u64,
+    /// Lines of users who are in an earlier line too.
+    repeated: u64,
     users: Users,
     friends: Counts,
     /// Profile fields, the own date included.
@@ -60,23 +61,19 @@ struct Counts {
 pub(super) async fn run(options: Options, context: &Context) -> anyhow::Result<Exit> {
     let way = Way::open(context).await?;
     let now = way.shards.now().await?;
-    let moment = match Mark::of(&way.shards.look().await?) {
-        Mark::On(at) => Some(at),
-        Mark::None => None,
-        Mark::Torn(shards) => return Err(mark::torn(&shards).into()),
-    };
-    let form = Form { at: moment.unwrap_or(now), whole: options.authoritative, producer: "rebuild:dry".to_owned() };
+    let moment = mark::on(&way).await?;
+    let form = Form::new(moment.unwrap_or(now), options.authoritative, context.settings.config.limits());
     let difference = Difference { moment, ..Difference::default() };
     let rules = context.settings.config.rules();
     let mut compare = Compare { way: &way, form, rules, now, difference };
     compare.file(&options).await?;
-    let Difference { bad, .. } = compare.difference;
+    let Difference { bad, repeated, .. } = compare.difference;
     if options.json {
         output::print_json(&compare.difference)?;
     } else {
         output::print(&compare.difference.text())?;
     }
-    Ok(if bad == 0 { Exit::Done } else { Exit::Found })
+    Ok(if bad == 0 && repeated == 0 { Exit::Done } else { Exit::Found })
 }
 
 struct Compare<'a> {
@@ -89,8 +86,8 @@ struct Compare<'a> {
 
 impl Compare<'_> {
     async fn file(&mut self, options: &Options) -> anyhow::Result<()> {
-        let file = tokio::fs::File::open(&options.file).await;
-        let file = file.map_err(|error| crate::cli::exit::Usage(format!("{}: {error}", options.file.display())))?;
+        let source = Source::of(&options.file)?;
+        let file = tokio::fs::File::open(&source.path).await?;
         let mut lines = Lines::new(BufReader::with_capacity(READ_BYTES, file));
         let (mut ids, mut users) = (Ids::default(), Vec::with_capacity(USERS_MAX));
         while let Some(line) = lines.next().await? {
@@ -99,12 +96,17 @@ impl Compare<'_> {
             match user {
                 Ok(None) => {}
                 Ok(Some(user)) => {
-                    ids.add(user.entries[0].user.as_str());
+                    if !ids.add(user.id()) {
+                        self.difference.repeated += 1;
+                        if self.difference.repeated <= NAMED_MAX {
+                            eprintln!("heyday: {}", repeated(number, user.id()));
+                        }
+                    }
                     users.push(user.entries);
                 }
                 Err(reason) => {
                     self.difference.bad += 1;
-                    if self.difference.bad <= BAD_NAMED_MAX {
+                    if self.difference.bad <= NAMED_MAX {
                         eprintln!("heyday: line {number}: {reason}");
                     }
                 }
@@ -115,9 +117,12 @@ impl Compare<'_> {
         }
         self.difference.users.named = ids.len() as u64;
         self.users(users).await?;
-        if options.authoritative && self.difference.bad == 0 {
-            ids.sort();
-            self.unnamed(&ids).await?;
+        if options.authoritative {
+            let Difference { bad, repeated, .. } = self.difference;
+            match gone::doubt(&source, bad, repeated)? {
+                Some(why) => eprintln!("heyday: no users would be removed: {why}"),
+                None => self.unnamed(&ids).await?,
+            }
         }
         Ok(())
     }
@@ -218,14 +223,15 @@ impl Difference {
     }
 
     fn text(&self) -> String {
-        let Difference { lines, bad, users, friends, fields, dead_letters, first, .. } = self;
+        let Difference { lines, bad, repeated, users, friends, fields, dead_letters, first, .. } = self;
         let mut text: String = first.iter().map(|line| format!("{line}\n")).collect();
         let all = friends.all() + fields.all();
         if all > first.len() as u64 {
             text += &format!("and {} more\n", all - first.len() as u64);
         }
         let moment = self.moment.map_or_else(|| "now, as no rebuild is on".to_owned(), mark::shown);
-        text += &format!("moment         {moment}\nlines          {lines}, {bad} bad\n");
+        text +=
+            &format!("moment         {moment}\nlines          {lines}, {bad} bad, {repeated} of users named before\n");
         text += &format!(
             "users          {} in the file; {} change, {} new, {} gone\n",
             users.named, users.changed, users.new, users.gone

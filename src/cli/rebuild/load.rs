@@ -4,20 +4,21 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use tokio::io::{AsyncBufRead, AsyncSeekExt, BufReader};
 use tokio::sync::watch;
 
 use super::gone;
 use super::mark;
-use super::parts::Form;
+use super::parts::{Form, User};
 use super::position::{self, Position};
-use super::record;
+use super::source::Source;
 use super::tell::{Show, Tally};
 use super::way::Way;
 use crate::change::Change;
 use crate::cli::exit::Usage;
 use crate::cli::signals::Signals;
-use crate::cli::write::{LINE_BYTES_MAX, Line, Lines};
+use crate::cli::write::Lines;
 use crate::cli::{Context, Exit};
 use crate::client::Writer;
 use crate::client::writer::{self, Appended, Receipt};
@@ -33,11 +34,13 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// After so long without anything applied, it is told what is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bad lines that are named; of the others only their number is told.
-const BAD_NAMED_MAX: u64 = 100;
+/// Bad lines that are named, and lines of users named before; of the others only their number is told.
+pub(super) const NAMED_MAX: u64 = 100;
 
 pub(super) struct Options {
     pub file: PathBuf,
+    /// Whether to take this very moment where no rebuild is on.
+    pub begin: bool,
     pub authoritative: bool,
     pub keep_going: bool,
     pub json: bool,
@@ -45,37 +48,52 @@ pub(super) struct Options {
 
 pub(super) async fn run(options: Options, context: &Context) -> anyhow::Result<Exit> {
     let mut signals = Signals::new()?;
-    let (identity, length) = looked_at(&options)?;
+    let source = Source::of(&options.file)?;
     let way = Way::open(context).await?;
-    let moment = mark::of_file(&way).await?;
-    let begin = Position { file: identity, moment, authoritative: options.authoritative, offset: 0, line: 0 };
-    let position = resumed(&options, begin)?;
-    let mut load = Load::open(&way, options, position, length, context).await?;
+    let position = resumed(&options, &source, &way).await?;
+    let mut load = tokio::select! {
+        biased;
+        () = signals.next() => return Ok(Exit::Found),
+        load = Load::open(&way, options, source, position, context) => load?,
+    };
     let stopped = load.run(&mut signals).await;
-    load.finish(&way, stopped).await
+    load.finish(&way, stopped, &mut signals).await
 }
 
-fn looked_at(options: &Options) -> Result<(String, u64), Usage> {
-    let unreadable = |error: std::io::Error| Usage(format!("{}: {error}", options.file.display()));
-    let data = std::fs::metadata(&options.file).map_err(unreadable)?;
-    if !data.is_file() {
-        return Err(Usage(format!("{}: expected a regular file, which can be read again", options.file.display())));
-    }
-    Ok((position::identity(&options.file).map_err(unreadable)?, data.len()))
-}
-
-/// Where an earlier run of the same rebuild came to.
-fn resumed(options: &Options, begin: Position) -> Result<Position, Usage> {
-    let path = position::path(&options.file);
-    let found = position::read(&options.file)
+/// Where an earlier run of the rebuild that is on came to.
+async fn resumed(options: &Options, source: &Source, way: &Way) -> anyhow::Result<Position> {
+    let path = position::path(&source.path);
+    let found = position::read(&source.path)
         .map_err(|error| Usage(format!("{}: {error}; remove it to begin at the beginning", path.display())))?;
+    let on = mark::on(way).await?;
+    if on.is_none() && !options.begin {
+        return Err(mark::none().into());
+    }
+    if let Some(found) = found.as_ref().filter(|found| on != Some(found.moment)) {
+        let on = on.map_or_else(|| "none is on".to_owned(), |on| format!("that of {} is on", mark::shown(on)));
+        let (path, moment) = (path.display(), mark::shown(found.moment));
+        return Err(Usage(format!(
+            "{path} is of the rebuild of {moment}, and {on}: remove it to begin at the beginning, or finish or abort the \
+             other one first"
+        ))
+        .into());
+    }
+    let moment = match on {
+        Some(at) => at,
+        None => mark::set(way).await?,
+    };
+    let file = source.identity.clone();
+    let begin = Position { file, moment, authoritative: options.authoritative, offset: 0, line: 0 };
     match found {
         Some(found) if found.is_of(&begin) => {
             eprintln!("heyday: goes on behind line {}", found.line);
             Ok(found)
         }
         Some(_) => {
-            eprintln!("heyday: {} is of another rebuild: begins at the beginning", path.display());
+            eprintln!(
+                "heyday: {} is of another file or without the same flags: begins at the beginning",
+                path.display()
+            );
             Ok(begin)
         }
         None => Ok(begin),
@@ -86,6 +104,8 @@ fn resumed(options: &Options, begin: Position) -> Result<Position, Usage> {
 pub(super) enum Stopped {
     End,
     BadLine,
+    /// Why nobody is removed whom the file does not name.
+    Doubt(&'static str),
     Failure(anyhow::Error),
     /// By a signal.
     Told,
@@ -105,6 +125,7 @@ pub(super) struct Load {
     lines: Lines<Box<dyn AsyncBufRead + Unpin>>,
     writer: Writer,
     options: Options,
+    pub source: Source,
     pub form: Form,
     position: Position,
     written: Option<Instant>,
@@ -128,29 +149,30 @@ impl Load {
     async fn open(
         way: &Way,
         options: Options,
+        source: Source,
         position: Position,
-        length: u64,
         context: &Context,
     ) -> anyhow::Result<Load> {
-        let mut seen = gone::Ids::default();
-        if options.authoritative && position.offset > 0 {
-            seen = gone::read_again(&options.file, position.offset).await?;
-        }
-        let mut file = tokio::fs::File::open(&options.file).await?;
+        // What an earlier run has sent may be lost with a node, or of an older file: nothing of it stops what is sent now.
+        let producer = format!("rebuild:{}:{}:{:016x}", position.file, position.moment, rand::random::<u64>());
+        let form = Form::new(position.moment, options.authoritative, context.settings.config.limits());
+        let form = Form { producer, ..form };
+        let earlier = gone::read_again(&source.path, position.offset, &form).await?;
+        let mut file = tokio::fs::File::open(&source.path).await?;
         file.seek(std::io::SeekFrom::Start(position.offset)).await?;
         let reader: Box<dyn AsyncBufRead + Unpin> = Box::new(BufReader::with_capacity(READ_BYTES, file));
         let begun = way.shards.look().await?;
-        let tally = Tally::new(&position, begun.iter().map(|seen| seen.dead).sum());
-        let whole = if options.authoritative { ":whole" } else { "" };
-        let producer = format!("rebuild:{}:{}{whole}", position.file, position.moment);
+        let mut tally = Tally::new(&position, begun.iter().map(|seen| seen.dead).sum());
+        (tally.bad, tally.repeated) = (earlier.bad, earlier.repeated);
         let (sender, looks) = watch::channel(Ok(begun));
         task::spawn("rebuild looks", look(way.shards.clone(), sender));
         Ok(Load {
             lines: Lines::at(reader, position.line, position.offset),
             writer: way.hub.writer(context.settings.config.writer()),
-            form: Form { at: position.moment, whole: options.authoritative, producer },
-            show: Show::new(length, position.offset),
+            form,
+            show: Show::new(source.length, position.offset),
             options,
+            source,
             position,
             written: None,
             sent: VecDeque::new(),
@@ -160,7 +182,7 @@ impl Load {
             moved: Instant::now(),
             waits_told: false,
             tally,
-            seen,
+            seen: earlier.ids,
         })
     }
 
@@ -181,8 +203,8 @@ impl Load {
                     }
                 }
                 // Without lines in between nothing shows otherwise.
-                _ = self.looks.changed() => {
-                    if let Err(error) = self.looked() {
+                changed = self.looks.changed() => {
+                    if let Err(error) = self.looked(changed) {
                         return self.settled(Stopped::Failure(error)).await;
                     }
                 }
@@ -192,8 +214,13 @@ impl Load {
                         Ok(None) => { reads = false; continue }
                         Err(error) => return self.settled(Stopped::Failure(error.into())).await,
                     };
-                    let (number, entries) = (line.number, self.form.read(&line));
-                    match self.line(number, entries).await {
+                    let (number, user) = (line.number, self.form.read(&line));
+                    let went = tokio::select! {
+                        biased;
+                        () = signals.next() => return self.settled(Stopped::Told).await,
+                        went = self.line(number, user) => went,
+                    };
+                    match went {
                         Ok(true) => {}
                         Ok(false) => return self.settled(Stopped::BadLine).await,
                         Err(error) => return self.settled(Stopped::Failure(error.into())).await,
@@ -207,14 +234,14 @@ impl Load {
         self.bytes < AHEAD_BYTES_MAX && self.sent.len() + self.appended.len() < AHEAD_LINES_MAX
     }
 
-    /// Whether to go on behind the line.
-    async fn line(&mut self, number: u64, entries: Result<Option<User>, String>) -> Result<bool, writer::Error> {
+    /// Whether to go on behind the line. Where this future is dropped, the next run sends the line again.
+    async fn line(&mut self, number: u64, user: Result<Option<User>, String>) -> Result<bool, writer::Error> {
         let end = self.lines.bytes();
-        let user = match entries {
+        let user = match user {
             Ok(user) => user,
             Err(reason) => {
                 self.tally.bad += 1;
-                if self.tally.bad <= BAD_NAMED_MAX {
+                if self.tally.bad <= NAMED_MAX {
                     self.show.suspend(|| eprintln!("heyday: line {number}: {reason}"));
                 }
                 if !self.options.keep_going {
@@ -227,8 +254,11 @@ impl Load {
         if let Some(user) = user {
             self.tally.users += 1;
             self.tally.friends += user.friends;
-            if self.options.authoritative {
-                self.seen.add(user.entries[0].user.as_str());
+            if !self.seen.add(user.id()) {
+                self.tally.repeated += 1;
+                if self.tally.repeated <= NAMED_MAX {
+                    self.show.suspend(|| eprintln!("heyday: {}", repeated(number, user.id())));
+                }
             }
             flight.bytes = user.bytes;
             flight.sent = self.send(&user.entries).await?;
@@ -250,7 +280,12 @@ impl Load {
 
     /// Users whom the file does not have, a few at a time, in the streams and applied.
     pub async fn send_all(&mut self, entries: &[Change], signals: &mut Signals) -> Stopped {
-        let sent = match self.send(entries).await {
+        let sent = tokio::select! {
+            biased;
+            () = signals.next() => return self.settled(Stopped::Told).await,
+            sent = self.send(entries) => sent,
+        };
+        let sent = match sent {
             Ok(sent) => sent,
             Err(error) => return Stopped::Failure(error.into()),
         };
@@ -270,8 +305,8 @@ impl Load {
                         return self.settled(Stopped::Failure(error.into())).await;
                     }
                 }
-                _ = self.looks.changed() => {
-                    if let Err(error) = self.looked() {
+                changed = self.looks.changed() => {
+                    if let Err(error) = self.looked(changed) {
                         return self.settled(Stopped::Failure(error)).await;
                     }
                 }
@@ -294,7 +329,8 @@ impl Load {
     }
 
     /// What of the streams is applied now.
-    fn looked(&mut self) -> anyhow::Result<()> {
+    fn looked(&mut self, changed: Result<(), watch::error::RecvError>) -> anyhow::Result<()> {
+        changed.context("the task that looks at the shards has ended: this is a bug")?;
         let look = self.looks.borrow_and_update().clone()?;
         let moment = self.position.moment;
         let lost = (0..).zip(&look).filter(|(_, seen)| seen.mark != Some(moment));
@@ -344,15 +380,15 @@ impl Load {
         stopped
     }
 
-    async fn finish(mut self, way: &Way, mut stopped: Stopped) -> anyhow::Result<Exit> {
+    async fn finish(mut self, way: &Way, mut stopped: Stopped, signals: &mut Signals) -> anyhow::Result<Exit> {
         if let (Stopped::End, true) = (&stopped, self.options.authoritative) {
-            stopped = gone::remove(&mut self, way).await;
+            stopped = gone::remove(&mut self, way, signals).await;
         }
         self.show.clear();
         if let Stopped::End = stopped {
             // The mark is the last to go: as long as it is there, the command may be run again.
             position::remove(&self.options.file)?;
-            way.shards.unmark().await?;
+            way.shards.unmark(Some(self.position.moment)).await?;
         } else {
             self.write(true)?;
         }
@@ -360,30 +396,8 @@ impl Load {
         match stopped {
             Stopped::Failure(error) => Err(error),
             Stopped::End if self.tally.is_clean() => Ok(Exit::Done),
-            Stopped::End | Stopped::BadLine | Stopped::Told => Ok(Exit::Found),
+            Stopped::End | Stopped::BadLine | Stopped::Doubt(_) | Stopped::Told => Ok(Exit::Found),
         }
-    }
-}
-
-/// A line as it is sent.
-pub(super) struct User {
-    pub entries: Vec<Change>,
-    pub friends: u64,
-    bytes: usize,
-}
-
-impl Form {
-    /// None for an empty line.
-    pub(super) fn read(&self, line: &Line<'_>) -> Result<Option<User>, String> {
-        let text = line.text.ok_or_else(|| format!("longer than {LINE_BYTES_MAX} bytes"))?;
-        if text.trim_ascii().is_empty() {
-            return Ok(None);
-        }
-        let mut record = record::record(text)?;
-        let Some(user) = record.user.take() else { return Ok(None) };
-        let friends = record.friends.len() as u64;
-        let entries = self.entries(user, record, line.number);
-        Ok(Some(User { entries, friends, bytes: text.len() }))
     }
 }
 
@@ -396,6 +410,11 @@ async fn oldest(sent: &mut VecDeque<Flight>) -> Option<Result<Appended, writer::
         },
         None => std::future::pending().await,
     }
+}
+
+/// What is said of a line whose user an earlier line has named.
+pub(super) fn repeated(line: u64, user: &str) -> String {
+    format!("line {line}: user {user} is in an earlier line too: the later one counts")
 }
 
 async fn look(shards: Shards, sender: watch::Sender<Look>) {

@@ -37,7 +37,7 @@ pub(super) async fn begin(way: &Way, json: bool) -> anyhow::Result<Exit> {
 
 pub(super) async fn abort(way: &Way, json: bool) -> anyhow::Result<Exit> {
     let before = Mark::of(&way.shards.look().await?);
-    way.shards.unmark().await?;
+    way.shards.unmark(None).await?;
     if json {
         output::print_json(&Answer { moment: None })?;
     } else if before == Mark::None {
@@ -48,13 +48,20 @@ pub(super) async fn abort(way: &Way, json: bool) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// The moment for a file: the one that is set, or now.
-pub(super) async fn of_file(way: &Way) -> anyhow::Result<u64> {
+/// The moment that is on.
+pub(super) async fn on(way: &Way) -> anyhow::Result<Option<u64>> {
     match Mark::of(&way.shards.look().await?) {
-        Mark::On(at) => Ok(at),
-        Mark::None => set(way).await,
+        Mark::On(at) => Ok(Some(at)),
+        Mark::None => Ok(None),
         Mark::Torn(shards) => Err(torn(&shards).into()),
     }
+}
+
+/// Why no file is loaded without a moment.
+pub(super) fn none() -> Usage {
+    let why = "no rebuild is on, so nobody knows what has changed since the snapshot, and it would be overwritten: take \
+        the snapshot after heyday rebuild --begin; or give --begin together with --file to take this very moment";
+    Usage(why.to_owned())
 }
 
 /// The same for a mark that is not alike everywhere.
@@ -73,7 +80,7 @@ pub(super) fn lost(shards: &[String]) -> Usage {
 }
 
 /// Before any shard has heard of it, so that no change is taken for older than it is.
-async fn set(way: &Way) -> anyhow::Result<u64> {
+pub(super) async fn set(way: &Way) -> anyhow::Result<u64> {
     let at = way.shards.now().await?;
     way.shards.mark(at).await?;
     Ok(at)

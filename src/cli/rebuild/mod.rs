@@ -7,6 +7,7 @@ mod mark;
 mod parts;
 mod position;
 mod record;
+mod source;
 mod tell;
 mod way;
 
@@ -23,14 +24,15 @@ use super::{Context, Exit};
     A file has a user in each line: {\"user\":\"42\",\"birthday\":\"1990-05-01\",\"profile\":{\"city\":\"Kyiv\"},\
     \"friends\":{\"77\":\"1990-12-01\",\"78\":\"\",\"79\":{\"birthday\":\"--05-01\",\"version\":7}}}. What is written goes \
     through the streams and the workers like any change. What has changed since --begin stays as it is; what has changed \
-    before is as the file has it. Without --begin the moment is that of the first run.\n\n\
+    before is as the file has it. --begin together with --file takes this very moment, for a snapshot that nothing has \
+    changed since.\n\n\
     Run again, the same command goes on where it was. It ends the rebuild when all is applied. docs/rebuild.md says what \
     wins in which case.")]
 pub struct Arguments {
     /// Remember from now on when what changes was changed, and say which moment that is
-    #[arg(long, conflicts_with_all = ["file", "abort"])]
+    #[arg(long, conflicts_with_all = ["abort", "dry_run"])]
     begin: bool,
-    /// The snapshot
+    /// The snapshot, taken after --begin
     #[arg(long, value_name = "FILE", required_unless_present_any = ["begin", "abort"])]
     file: Option<PathBuf>,
     /// End a rebuild that is not to be finished; what was not applied yet is left out
@@ -60,8 +62,8 @@ pub fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
             if arguments.abort { mark::abort(&way, json).await } else { mark::begin(&way, json).await }
         });
     };
-    let options =
-        load::Options { file, authoritative: arguments.authoritative, keep_going: arguments.keep_going, json };
+    let Arguments { begin, authoritative, keep_going, .. } = arguments;
+    let options = load::Options { file, begin, authoritative, keep_going, json };
     if arguments.dry_run {
         return block_on(diff::run(options, context));
     }

@@ -1,6 +1,7 @@
 //! One line of a snapshot file as a user.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -29,6 +30,7 @@ pub(super) fn record(line: &[u8]) -> Result<Record, String> {
     let Some(user) = &record.user else {
         return Err(told("user", None, Problem::Missing));
     };
+    record.check_fields()?;
     record.friends.sort_unstable_by(|left, right| left.friend.cmp(&right.friend));
     let twice = record.friends.windows(2).find(|pair| pair[0].friend == pair[1].friend);
     if let Some(twice) = twice {
@@ -94,11 +96,7 @@ impl Record {
                 self.birthday = text.map(read).transpose().map_err(A::Error::custom)?;
             }
             "profile" => map.next_value_seed(Members::new(|name: Cow<'de, str>, value: Option<Text<'de>>| {
-                let field = field(name, value)?;
-                if self.profile.iter().any(|(known, _)| *known == field.0) {
-                    return Err(told(&format!("profile.{}", field.0), None, Problem::Repeated));
-                }
-                self.profile.push(field);
+                self.profile.push(field(name, value)?);
                 Ok(())
             }))?,
             "profile_versions" => map.next_value_seed(Members::new(|name: Cow<'de, str>, value: Text<'de>| {
@@ -112,6 +110,30 @@ impl Record {
                 Ok(())
             }))?,
             _ => return Err(A::Error::custom(told(name, None, Problem::UnknownField))),
+        }
+        Ok(())
+    }
+
+    /// Each field once, and a version only of what is told.
+    fn check_fields(&self) -> Result<(), String> {
+        let repeated = |field: String| Err(told(&field, None, Problem::Repeated));
+        let mut named: HashSet<&str> = HashSet::with_capacity(self.profile.len() + 1);
+        for (name, _) in &self.profile {
+            if !named.insert(name) {
+                return repeated(format!("profile.{name}"));
+            }
+        }
+        if self.birthday.is_some() {
+            named.insert("birthday");
+        }
+        let mut versions: HashSet<&str> = HashSet::with_capacity(self.versions.len());
+        for (name, version) in &self.versions {
+            if !versions.insert(name) {
+                return repeated(format!("profile_versions.{name}"));
+            }
+            if !named.contains(name.as_str()) {
+                return Err(format!("field profile_versions.{name} \"{version}\": the line has no such field"));
+            }
         }
         Ok(())
     }
@@ -305,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_bad_line_says_field_value_and_expectation() {
-        let cases: [(&[u8], &str); 17] = [
+        let cases: [(&[u8], &str); 20] = [
             (b"[1]", "invalid type: sequence, expected an object with user"),
             (b"{", "not JSON: EOF while parsing an object at column 1"),
             (br#"{"user":"1"} {}"#, "not JSON: trailing characters at column 14"),
@@ -332,6 +354,18 @@ mod tests {
                 r#"field profile.tz "Mars": expected the IANA name of a time zone, such as Europe/Berlin"#,
             ),
             (br#"{"user":"1","profile":{"a":"1","a":"2"}}"#, "field profile.a: given more than once"),
+            (
+                br#"{"user":"1","profile":{"a":"1"},"profile_versions":{"a":1,"a":2}}"#,
+                "field profile_versions.a: given more than once",
+            ),
+            (
+                br#"{"user":"1","profile":{"a":"1"},"profile_versions":{"b c":1}}"#,
+                r#"field profile_versions.b c "1": the line has no such field"#,
+            ),
+            (
+                br#"{"user":"1","profile_versions":{"birthday":1}}"#,
+                r#"field profile_versions.birthday "1": the line has no such field"#,
+            ),
         ];
         for (line, expected) in cases {
             let error = record(line).unwrap_err();

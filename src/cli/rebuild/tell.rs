@@ -25,6 +25,8 @@ pub(super) struct Tally {
     pub friends: u64,
     /// Lines that are no users.
     pub bad: u64,
+    /// Lines of users who are in an earlier line too.
+    pub repeated: u64,
     /// Users whom the file does not have, in an authoritative rebuild.
     pub unnamed: u64,
     /// Entries that became dead letters meanwhile, of whomever.
@@ -46,6 +48,7 @@ impl Tally {
             users: 0,
             friends: 0,
             bad: 0,
+            repeated: 0,
             unnamed: 0,
             dead_letters: 0,
             finished: false,
@@ -60,7 +63,7 @@ impl Tally {
     }
 
     pub fn is_clean(&self) -> bool {
-        self.bad == 0 && self.dead_letters == 0
+        self.bad == 0 && self.repeated == 0 && self.dead_letters == 0
     }
 
     pub fn tell(&mut self, stopped: &Stopped, json: bool) -> std::io::Result<()> {
@@ -80,6 +83,9 @@ impl Tally {
         if self.bad > 0 {
             told += &format!(", {}", output::counted(self.bad, "bad line"));
         }
+        if self.repeated > 0 {
+            told += &format!(", {} of users who are in an earlier one", output::counted(self.repeated, "line"));
+        }
         if self.dead_letters > 0 {
             told += &format!(", {} meanwhile (heyday dlq)", output::counted(self.dead_letters, "dead letter"));
         }
@@ -87,6 +93,10 @@ impl Tally {
         told += &match stopped {
             Stopped::End => format!("; the rebuild of {moment} is done"),
             Stopped::BadLine => format!("; stopped at line {}, run again to go on", self.lines + 1),
+            Stopped::Doubt(why) => format!(
+                "; no users are removed: {why}; the rebuild of {moment} stays on: mend the file and run again, or without \
+                 --authoritative"
+            ),
             Stopped::Told | Stopped::Failure(_) => {
                 format!("; stopped behind line {}, the rebuild of {moment} stays on: run again to go on", self.lines)
             }
