@@ -53,7 +53,10 @@ pub(super) async fn run(options: Options, context: &Context) -> anyhow::Result<E
     let position = resumed(&options, &source, &way).await?;
     let mut load = tokio::select! {
         biased;
-        () = signals.next() => return Ok(Exit::Found),
+        () = signals.next() => {
+            eprintln!("heyday: stopped before anything was sent, the rebuild stays on: run again to go on");
+            return Ok(Exit::Found);
+        }
         load = Load::open(&way, options, source, position, context) => load?,
     };
     let stopped = load.run(&mut signals).await;
