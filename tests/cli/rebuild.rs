@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::stage::Stage;
@@ -229,4 +230,25 @@ async fn what_a_node_has_lost_is_sent_again_and_taken() {
     assert_eq!(stage.heyday(&run).code, 1);
     settled(&stage).await;
     assert_eq!(friends(), 1);
+}
+
+#[tokio::test]
+async fn a_rebuild_that_waits_for_workers_can_be_stopped_and_goes_on() {
+    let stage = Stage::with_shards(4).await;
+    let (_folder, path) = file(&LINES);
+    let run = ["rebuild", "--begin", "--file", &path, "--json"];
+    let mut waiting = stage.start(&run);
+    let sent = async || (stage.json(&["status", "--json"])["totals"]["unread"] == 2).then_some(());
+    eventually(PATIENCE, "both users are in the streams", sent).await;
+    waiting.signal(Signal::SIGINT);
+    assert_eq!(waiting.ends().await.code(), Some(1));
+    waiting.says("stays on: run again to go on").await;
+    let _worker = stage.worker().await;
+    let done = stage.json(&run);
+    assert_eq!(
+        (&done["users"], &done["finished"]),
+        (&json!(2), &json!(true)),
+        "from the beginning: nothing was applied"
+    );
+    assert_eq!(stage.json(&["read", "1", "--json"])["friends"].as_array().unwrap().len(), 3);
 }
