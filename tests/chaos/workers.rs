@@ -100,11 +100,16 @@ async fn a_thousand_restarts_leave_no_trace() {
     for number in 100..1_100 {
         life(number).await;
     }
-    let (after, resident_after) = (scene.figures().await, resident_kib());
+    // What a server keeps for connections that have just ended it counts as data until its next round of housekeeping.
+    let given_back = async || {
+        let figures = scene.figures().await;
+        (figures.memory_bytes <= before.memory_bytes + 64 * 1024).then_some(figures)
+    };
+    let after = eventually(WAIT, "memory was no more than before", given_back).await;
+    let resident_after = resident_kib();
     println!("{before:?} {resident_before} KiB, then {after:?} {resident_after} KiB");
     assert_eq!((after.keys, after.scripts), (before.keys, before.scripts));
     assert!(after.connections <= before.connections, "{before:?} {after:?}");
-    assert!(after.memory_bytes <= before.memory_bytes + 64 * 1024, "{before:?} {after:?}");
     assert!(resident_after <= resident_before + 8 * 1024, "{resident_before} KiB became {resident_after} KiB");
     scene.prove().await;
 }

@@ -165,8 +165,9 @@ async fn views_that_are_not_well_formed_are_named() {
     used.names(&["HSET", birthdays, "a:b", ""], &["HDEL", birthdays, "a:b"], &[line]).await;
     let line = format!("view {profile}: expected a number as version, found \"x\"");
     used.names(&["HSET", profile, "version", "x"], &["HSET", profile, "version", "1"], &[line]).await;
-    let line = format!("view {profile}: expected a number as schema, found no schema");
-    used.names(&["HDEL", profile, "schema"], &["HSET", profile, "schema", "1"], &[line]).await;
+    let line = format!("view {profile}: expected a number as schema, found \"x\"");
+    used.names(&["HSET", profile, "schema", "x"], &["HDEL", profile, "schema"], &[line]).await;
+    assert_eq!(used.check(&[]).0, 0, "a profile from before there were schemas has none");
     let line = format!("view {versions}: expected version or version:removed_at for \"qux\", found \"x\"");
     used.names(&["HSET", versions, "qux", "x"], &["HDEL", versions, "qux"], &[line]).await;
     let (activity, top) = (used.key("activity"), used.key("top"));
