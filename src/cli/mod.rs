@@ -2,6 +2,7 @@
 //!
 //! To add a command: write its file with `Arguments` and `run`, and give it a `mod` line and a row in `commands!`.
 
+mod bench;
 mod birthdays;
 mod calendar;
 mod check;
@@ -88,6 +89,7 @@ commands! {
     Keys => keys,
     Config => config,
     Demo => demo,
+    Bench => bench,
 }
 
 /// Runs the process: reads the command line and the settings, starts logging, and runs the command. Whatever fails is

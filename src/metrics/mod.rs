@@ -252,6 +252,13 @@ impl Metrics {
         self.handles.commits.get()
     }
 
+    /// Entries settled since the start, in whatever way.
+    #[must_use]
+    pub fn settled(&self) -> u64 {
+        let counted = |(outcome, _)| self.handles.changes.get_or_create(&OfOutcome { outcome }).get();
+        Outcomes::default().named().into_iter().map(counted).sum()
+    }
+
     /// Everything, in the OpenMetrics text format.
     #[must_use]
     pub fn encode(&self) -> String {

@@ -1,0 +1,144 @@
+//! The comparisons of this chapter and their tables.
+
+use std::rc::Rc;
+
+use super::super::ground::Ground;
+use super::super::report::{Axis, Chapter, Figure, Plot, Series, Table};
+use super::super::rounds::{Contestant, Outcome, Sample, interleave};
+use super::super::workload::{Kinds, Users, Workload};
+use super::super::{Plan, tell};
+use super::floor::Floor;
+use super::heyday::Heyday;
+use super::raw::Raw;
+use super::{Common, Task};
+
+/// What is measured of each contestant.
+const HEADINGS: [&str; 9] = [
+    "consumer",
+    "changes/s",
+    "server CPU us/change",
+    "worker CPU us/change",
+    "sum us/change",
+    "replica CPU us/change",
+    "bytes/change",
+    "commands/change",
+    "sum beside floor A",
+];
+
+const FLOOR: &str = "floor A";
+/// Where nothing else is said.
+const SHARDS: u32 = 16;
+
+pub async fn chapter(ground: &Rc<Ground>, plan: &Plan) -> anyhow::Result<Chapter> {
+    let mut chapter = Chapter {
+        name: "drain".to_owned(),
+        title: "A backlog worked off".to_owned(),
+        method: "Every turn begins with an empty layout, the changes appended and replicated, and the consumers connected and \
+                 waiting. Measured from the first batch to the last acknowledgement. CPU of the servers by INFO, of the \
+                 consumer by getrusage of its thread."
+            .to_owned(),
+        ..Chapter::default()
+    };
+    for order in [Users::Distinct, Users::Five, Users::Zipf] {
+        let task = task(ground, plan, order, Kinds::Add);
+        let common = |name: &str| Common { ground: ground.clone(), task, name: name.to_owned() };
+        let mut contestants: Vec<Box<dyn Contestant>> = vec![
+            Box::new(Raw { common: common("floor A, raw bytes") }),
+            Box::new(Floor { common: common(FLOOR) }),
+            heyday(common("heyday, 1 worker"), 1),
+            heyday(common("heyday, 2 workers"), 2),
+        ];
+        chapter.compare(plan, &format!("add only, users {}", order.name()), &mut contestants).await;
+    }
+    let task = task(ground, plan, Users::Zipf, Kinds::Mixed);
+    let common = Common { ground: ground.clone(), task, name: "heyday, 1 worker".to_owned() };
+    chapter.compare(plan, "mixed changes, users by Zipf", &mut [heyday(common, 1)]).await;
+    chapter.vary(ground, plan).await;
+    Ok(chapter)
+}
+
+impl Chapter {
+    async fn compare(&mut self, plan: &Plan, title: &str, contestants: &mut [Box<dyn Contestant>]) {
+        let outcomes = interleave(plan.rounds, contestants, tell).await;
+        self.tables.push(table(title, &outcomes));
+        self.plots.push(over_time(self.plots.len(), title, &outcomes));
+    }
+
+    /// heyday alone: what the number of shards and the size of a batch do.
+    async fn vary(&mut self, ground: &Rc<Ground>, plan: &Plan) {
+        let basis = task(ground, plan, Users::Distinct, Kinds::Add);
+        let common = |task: Task, name: String| Common { ground: ground.clone(), task, name };
+        let shards = [16, 64, 256].map(|shards| {
+            let name = format!("{shards} shards");
+            heyday(common(Task { shards, ..basis }, name), 1)
+        });
+        self.compare(plan, "heyday by the number of shards", &mut Vec::from(shards)).await;
+        let batches = [64, 128, 256, 512, 1024].map(|batch| {
+            let name = format!("batches of at most {batch}");
+            heyday(common(Task { batch, ..basis }, name), 1)
+        });
+        self.compare(plan, "heyday by the size of a batch", &mut Vec::from(batches)).await;
+    }
+}
+
+fn heyday(common: Common, workers: usize) -> Box<dyn Contestant> {
+    Box::new(Heyday { common, workers })
+}
+
+fn task(ground: &Ground, plan: &Plan, order: Users, kinds: Kinds) -> Task {
+    let workload = Workload { seed: ground.seed, users: plan.users, order, kinds };
+    Task { workload, changes: plan.changes, shards: SHARDS, batch: ground.config.worker.batch_changes_max }
+}
+
+/// Changes a second in each slice of time, of the last round.
+fn over_time(number: usize, title: &str, outcomes: &[Outcome]) -> Plot {
+    let rates = |sample: &Sample| {
+        let mut before = (0.0, 0.0);
+        let rate = |&(at, done): &(f64, f64)| {
+            let (from, earlier) = std::mem::replace(&mut before, (at, done));
+            (at, (done - earlier) / (at - from))
+        };
+        sample.progress.iter().map(rate).filter(|(_, rate)| rate.is_finite()).collect()
+    };
+    let series = |outcome: &Outcome| {
+        let points = outcome.samples.last().map(rates)?;
+        Some(Series { name: outcome.name.clone(), points })
+    };
+    Plot {
+        name: format!("drain-{number}"),
+        title: title.to_owned(),
+        x: Axis::linear("seconds"),
+        y: Axis::linear("changes/s"),
+        series: outcomes.iter().filter_map(series).collect(),
+        marks: Vec::new(),
+    }
+}
+
+fn table(title: &str, outcomes: &[Outcome]) -> Table {
+    let mut table = Table::new(title, &HEADINGS);
+    let floor = outcomes.iter().find(|outcome| outcome.name == FLOOR);
+    for outcome in outcomes {
+        let of = |what: fn(&Sample) -> f64| Figure::of(outcome.samples.iter().map(what));
+        let sum = |sample: &Sample| sample.server_cpu() + sample.worker_cpu();
+        // Round by round, since the machine is not the same in every round.
+        let pairs = floor.map(|floor| floor.samples.iter().zip(&outcome.samples)).into_iter().flatten();
+        table.row(
+            outcome.name.clone(),
+            [
+                of(Sample::rate),
+                of(Sample::server_cpu),
+                of(Sample::worker_cpu),
+                of(sum),
+                of(Sample::replica_cpu),
+                of(Sample::wire_bytes),
+                of(Sample::commands),
+                Figure::of(pairs.map(|(floor, sample)| sum(sample) / sum(floor))),
+            ],
+        );
+    }
+    table.notes.extend(outcomes.iter().filter_map(|outcome| {
+        let why = outcome.failure.as_ref()?;
+        Some(format!("{} failed: {why}", outcome.name))
+    }));
+    table
+}

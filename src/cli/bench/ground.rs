@@ -1,0 +1,191 @@
+//! Where it is measured: a cluster of its own or a given one, and on it one field after the other, each with a layout under
+//! a prefix of its own and empty at first.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::servers::{NodeUse, Servers};
+use crate::change::Change;
+use crate::cli::Context;
+use crate::client::{self, Hub};
+use crate::config::Config;
+use crate::key::Keys;
+use crate::local::{LocalCluster, Options};
+use crate::position::EntryId;
+use crate::redis::layout::create_layout;
+use crate::redis::{ConnectOptions, NodeAddress, Pipe, Pipeline, Topology};
+use crate::shard::Shard;
+
+/// Commands of one node that are sent together while a field is prepared.
+const APPENDS_MAX: usize = 1000;
+/// How long replicas may take to have all that was prepared.
+const REPLICAS_WAIT_MILLISECONDS: &str = "30000";
+/// A file of appended commands that is rewritten halfway through would be measured with whoever's turn it is.
+const NO_REWRITE: &str = "auto-aof-rewrite-percentage 0";
+
+/// A cluster to measure on.
+pub struct Ground {
+    own: Option<LocalCluster>,
+    pub config: Config,
+    pub options: ConnectOptions,
+    pub topology: Arc<Topology>,
+    pub seed: u64,
+    servers: Mutex<Servers>,
+    fields: AtomicU64,
+}
+
+/// A layout of its own.
+pub struct Field {
+    pub hub: Hub,
+    pipes: BTreeMap<NodeAddress, Pipe>,
+}
+
+impl Ground {
+    /// On the cluster of the settings where that is `given`, else on six servers that live as long as this does.
+    pub async fn open(context: &Context, given: bool, seed: u64) -> anyhow::Result<Ground> {
+        let config = context.settings.config.clone();
+        let (own, options) = if given {
+            (None, config.redis.connect_options()?)
+        } else {
+            let lines = vec![NO_REWRITE.to_owned()];
+            let cluster = LocalCluster::start(Options { config_lines: lines, ..Options::default() }).await?;
+            let seeds = cluster.nodes().into_iter().map(|(host, port)| NodeAddress::new(host, port)).collect();
+            (Some(cluster), ConnectOptions::new(seeds))
+        };
+        let topology = Arc::new(Topology::connect(Arc::new(options.clone())).await?);
+        let servers = Mutex::new(Servers::connect(&topology).await?);
+        Ok(Ground { own, config, options, topology, seed, servers, fields: AtomicU64::new(0) })
+    }
+
+    /// What every node has counted so far.
+    pub async fn look(&self) -> anyhow::Result<Vec<NodeUse>> {
+        self.servers.lock().await.look().await
+    }
+
+    /// An empty field of so many shards.
+    pub async fn field(&self, shards: u32) -> anyhow::Result<Field> {
+        let number = self.fields.fetch_add(1, Ordering::Relaxed);
+        let prefix = format!("bench-{}-{number}:", std::process::id());
+        create_layout(&self.topology, &Keys::new(&prefix)?, shards).await?;
+        let hub = client::connect(self.options.clone(), &prefix).await?;
+        let mut pipes = BTreeMap::new();
+        // Loading millions of entries must not hang on how long one answer takes.
+        let patient = ConnectOptions { reply_timeout: Duration::from_secs(60), ..self.options.clone() };
+        for shard in hub.layout().shards() {
+            let address = self.topology.node_of(hub.shard_keys(shard).slot)?.address.clone();
+            if let Entry::Vacant(place) = pipes.entry(address) {
+                let pipe = Pipe::connect(place.key(), &patient).await?;
+                place.insert(pipe);
+            }
+        }
+        Ok(Field { hub, pipes })
+    }
+
+    /// Takes away all that a field holds.
+    pub async fn clear(&self, field: Field) -> anyhow::Result<()> {
+        if self.own.is_some() {
+            self.servers.lock().await.primaries(&["FLUSHALL", "SYNC"]).await?;
+            return self.rewrite().await;
+        }
+        field.clear().await
+    }
+
+    /// With nothing in them, the files of appended commands are rewritten at once, and so do not grow from turn to turn.
+    async fn rewrite(&self) -> anyhow::Result<()> {
+        let mut servers = self.servers.lock().await;
+        servers.every(&["BGREWRITEAOF"]).await?;
+        let begun = Instant::now();
+        while servers.rewriting().await? {
+            ensure!(begun.elapsed() < Duration::from_secs(30), "the files of appended commands are not rewritten");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    /// Returns once the replicas have all that was written so far.
+    pub async fn settled(&self) -> anyhow::Result<()> {
+        self.servers.lock().await.primaries(&["WAIT", "1", REPLICAS_WAIT_MILLISECONDS]).await
+    }
+}
+
+impl Field {
+    /// Appends each change to its shard's stream, in order; answers the ids, shard by shard.
+    pub async fn append(&self, changes: &[Change]) -> anyhow::Result<BTreeMap<Shard, Vec<EntryId>>> {
+        let mut waiting: BTreeMap<NodeAddress, (Pipeline, Vec<Shard>)> = BTreeMap::new();
+        let mut ids: BTreeMap<Shard, Vec<EntryId>> = BTreeMap::new();
+        for change in changes {
+            let keys = self.hub.keys_of(&change.user);
+            let address = self.hub.topology().node_of(keys.slot)?.address.clone();
+            let (pipeline, shards) = waiting.entry(address.clone()).or_default();
+            let mut command = pipeline.command("XADD");
+            command.arg(keys.changes.as_bytes()).arg("*");
+            for (name, value) in change.encode() {
+                command.arg(name.as_bytes()).arg(value.as_bytes());
+            }
+            drop(command);
+            shards.push(keys.shard);
+            if shards.len() >= APPENDS_MAX {
+                let (pipeline, shards) = std::mem::take(waiting.get_mut(&address).context("it was there")?);
+                self.send(&address, pipeline, &shards, &mut ids).await?;
+            }
+        }
+        for (address, (pipeline, shards)) in waiting {
+            self.send(&address, pipeline, &shards, &mut ids).await?;
+        }
+        Ok(ids)
+    }
+
+    async fn send(
+        &self,
+        node: &NodeAddress,
+        pipeline: Pipeline,
+        shards: &[Shard],
+        ids: &mut BTreeMap<Shard, Vec<EntryId>>,
+    ) -> anyhow::Result<()> {
+        for (reply, shard) in self.submit(node, pipeline).await?.into_iter().zip(shards) {
+            let id = reply.to_str()?.parse().map_err(|_| anyhow::anyhow!("no entry id: {reply:?}"))?;
+            ids.entry(*shard).or_default().push(id);
+        }
+        Ok(())
+    }
+
+    /// Commands to one node, for what is prepared or proven beside the measured part. An error reply is an error.
+    pub async fn submit(&self, node: &NodeAddress, pipeline: Pipeline) -> anyhow::Result<Vec<crate::redis::Reply>> {
+        let pipe = self.pipes.get(node).with_context(|| format!("{node} owned no shard of this field at first"))?;
+        let replies = pipe.submit(pipeline).await?;
+        replies.into_iter().map(|reply| Ok(reply.checked()?)).collect()
+    }
+
+    async fn clear(&self) -> anyhow::Result<()> {
+        const SCANNED: &str = "1000";
+        let pattern = format!("{}*", self.hub.keys().prefix());
+        for node in self.pipes.keys() {
+            let mut cursor = "0".to_owned();
+            loop {
+                let mut question = Pipeline::new();
+                question.push(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", SCANNED]);
+                let replies = self.submit(node, question).await?;
+                let [next, keys] = replies.first().context("no answer to SCAN")?.as_array()? else {
+                    anyhow::bail!("an answer to SCAN that has no cursor and keys");
+                };
+                cursor = next.to_str()?.to_owned();
+                let mut removal = Pipeline::new();
+                for key in keys.as_array()? {
+                    removal.command("UNLINK").arg(key.as_bytes()?);
+                }
+                self.submit(node, removal).await?;
+                if cursor == "0" {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}

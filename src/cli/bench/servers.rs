@@ -1,0 +1,171 @@
+//! What the servers themselves count: CPU, bytes and commands, node by node.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde::Serialize;
+
+use crate::redis::{ConnectOptions, Link, NodeAddress, Pipeline, Topology};
+
+/// How long a node may take to say how it is.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// What empties a node, or waits for its replicas, may take longer.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// One connection to every node of a cluster.
+pub struct Servers {
+    nodes: Vec<(NodeAddress, Link)>,
+}
+
+/// What one node has counted since it started, or between two looks.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct NodeUse {
+    pub node: String,
+    pub primary: bool,
+    /// User and system time of the whole process, its background threads included.
+    pub cpu_seconds: f64,
+    /// From and to clients and, for a replica, its primary.
+    pub bytes_in: f64,
+    pub bytes_out: f64,
+    /// From a primary to its replicas, and their answers.
+    pub bytes_replicated: f64,
+    pub commands: f64,
+    /// Calls by command.
+    pub calls: BTreeMap<String, f64>,
+    pub memory_bytes: f64,
+}
+
+impl Servers {
+    pub async fn connect(topology: &Topology) -> anyhow::Result<Servers> {
+        let mut nodes = Vec::new();
+        for node in topology.all().iter() {
+            nodes.push((node.address.clone(), open(&node.address, topology.options()).await?));
+        }
+        Ok(Servers { nodes })
+    }
+
+    /// What every node has counted so far.
+    pub async fn look(&mut self) -> anyhow::Result<Vec<NodeUse>> {
+        let mut question = Pipeline::new();
+        question.push(&["INFO", "cpu", "stats", "replication", "memory", "commandstats"]);
+        let mut found = Vec::new();
+        for (address, link) in &mut self.nodes {
+            let replies = link.request(&question, REPLY_TIMEOUT).await?;
+            let text = replies.first().context("no answer to INFO")?.to_str()?;
+            found.push(parse(&address.to_string(), text));
+        }
+        Ok(found)
+    }
+
+    /// Sends the same command to every node that is a primary now; an error reply is an error.
+    pub async fn primaries(&mut self, words: &[&str]) -> anyhow::Result<()> {
+        let seen = self.look().await?;
+        self.send(words, |at| seen[at].primary).await
+    }
+
+    /// The same to every node.
+    pub async fn every(&mut self, words: &[&str]) -> anyhow::Result<()> {
+        self.send(words, |_| true).await
+    }
+
+    async fn send(&mut self, words: &[&str], wanted: impl Fn(usize) -> bool) -> anyhow::Result<()> {
+        let mut command = Pipeline::new();
+        command.push(words);
+        let wanted = self.nodes.iter_mut().enumerate().filter(|(at, _)| wanted(*at));
+        for (_, (address, link)) in wanted {
+            for reply in link.request(&command, COMMAND_TIMEOUT).await? {
+                reply.checked().with_context(|| format!("{address}: {}", words.join(" ")))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a node still rewrites its file of appended commands.
+    pub async fn rewriting(&mut self) -> anyhow::Result<bool> {
+        let mut question = Pipeline::new();
+        question.push(&["INFO", "persistence"]);
+        for (_, link) in &mut self.nodes {
+            let replies = link.request(&question, REPLY_TIMEOUT).await?;
+            let text = replies.first().context("no answer to INFO")?.to_str()?;
+            let under_way = |name: &str| text.lines().any(|line| line.trim() == format!("{name}:1"));
+            if under_way("aof_rewrite_in_progress") || under_way("aof_rewrite_scheduled") {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+async fn open(address: &NodeAddress, options: &ConnectOptions) -> anyhow::Result<Link> {
+    Ok(Link::connect(address, options).await?)
+}
+
+/// The difference of two looks, node by node; memory is what there is at the second.
+pub fn between(before: &[NodeUse], after: &[NodeUse]) -> Vec<NodeUse> {
+    before.iter().zip(after).map(|(before, after)| after.since(before)).collect()
+}
+
+impl NodeUse {
+    fn since(&self, before: &NodeUse) -> NodeUse {
+        let calls = self.calls.iter().map(|(name, calls)| {
+            let earlier = before.calls.get(name).copied().unwrap_or_default();
+            (name.clone(), calls - earlier)
+        });
+        NodeUse {
+            node: self.node.clone(),
+            primary: self.primary,
+            cpu_seconds: self.cpu_seconds - before.cpu_seconds,
+            bytes_in: self.bytes_in - before.bytes_in,
+            bytes_out: self.bytes_out - before.bytes_out,
+            bytes_replicated: self.bytes_replicated - before.bytes_replicated,
+            commands: self.commands - before.commands,
+            calls: calls.filter(|(_, calls)| *calls > 0.0).collect(),
+            memory_bytes: self.memory_bytes,
+        }
+    }
+}
+
+fn parse(node: &str, text: &str) -> NodeUse {
+    let mut found = NodeUse { node: node.to_owned(), ..NodeUse::default() };
+    for (name, value) in text.lines().filter_map(|line| line.split_once(':')) {
+        let number = || value.trim().parse::<f64>().unwrap_or_default();
+        match name {
+            "used_cpu_sys" | "used_cpu_user" => found.cpu_seconds += number(),
+            "total_net_input_bytes" => found.bytes_in = number(),
+            "total_net_output_bytes" => found.bytes_out = number(),
+            "total_net_repl_input_bytes" | "total_net_repl_output_bytes" => found.bytes_replicated += number(),
+            "total_commands_processed" => found.commands = number(),
+            "used_memory" => found.memory_bytes = number(),
+            "role" => found.primary = value.trim() == "master",
+            _ => {
+                let calls = value.strip_prefix("calls=").and_then(|rest| rest.split(',').next()?.parse().ok());
+                if let (Some(command), Some(calls)) = (name.strip_prefix("cmdstat_"), calls) {
+                    found.calls.insert(command.to_owned(), calls);
+                }
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_read_and_subtracted() {
+        let text = |cpu: &str, calls: u64| {
+            format!(
+                "# Server\r\nrole:master\r\nused_cpu_sys:1.5\r\nused_cpu_user:{cpu}\r\nused_cpu_sys_children:7\r\n\
+                 total_net_input_bytes:100\r\nused_memory:4096\r\ncmdstat_hset:calls={calls},usec=12,usec_per_call=1.2\r\n"
+            )
+        };
+        let (before, after) = (parse("a", &text("0.25", 10)), parse("a", &text("0.75", 17)));
+        assert_eq!(before.cpu_seconds, 1.75);
+        let used = between(&[before], &[after]);
+        assert_eq!((used[0].cpu_seconds, used[0].primary, used[0].bytes_in), (0.5, true, 0.0));
+        assert_eq!(used[0].calls, BTreeMap::from([("hset".to_owned(), 7.0)]));
+        assert_eq!(used[0].memory_bytes, 4096.0);
+    }
+}
