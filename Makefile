@@ -63,7 +63,7 @@ fmt: ## format the code
 lint: ## format and lints only; shellcheck and cargo-deny where they are installed
 	@cargo fmt --check
 	@cargo clippy --all-targets -- -D warnings
-	@if command -v shellcheck >/dev/null; then shellcheck -x cluster/up cluster/down cluster/common.sh cluster/create.sh tools/* .ci/run; fi
+	@if command -v shellcheck >/dev/null; then shellcheck -x cluster/up cluster/down cluster/common.sh cluster/create.sh tools/* .ci/run benches/peers/*/run; fi
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny --log-level warn check; fi
 
 prepare:
