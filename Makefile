@@ -8,6 +8,8 @@ SHELL := /bin/bash
 LOCKED := $(if $(CI),--locked)
 # What `make demo` passes on, for example: make demo DEMO="--seconds 60".
 DEMO ?=
+# What `make bench` passes on, for example: make bench BENCH="drain --rounds 3".
+BENCH ?=
 # How long `make chaos` runs, from which seed (none: a random one, which it prints), and the kinds of faults where it shall not be all.
 MINUTES ?= 10
 SEED ?=
@@ -54,8 +56,11 @@ chaos: prepare ## faults at random for MINUTES=10 from SEED=…, and the proof t
 test-matrix: prepare ## the tests on real servers and short rounds of faults on Valkey 9.1, Valkey 8.1 and Redis 8.2, fetched into target/
 	@tools/matrix $(SERVERS)
 
-bench: ## performance beside a floor; not there yet
-	@echo "There is no benchmark yet; it comes later, with a floor measured in the same run beside it."
+bench: prepare ## what a change costs and how fast changes are applied, beside plain consumers; tables, JSON and plots in target/bench
+	@echo "== building heyday (the first time takes minutes)"
+	@cargo build $(LOCKED) --quiet --release --bin heyday
+	@target/release/heyday bench --output target/bench $(BENCH)
+	@echo "== target/bench/report.md, report.json and the plots beside them"
 
 fmt: ## format the code
 	@cargo fmt

@@ -1,5 +1,6 @@
 //! The built binary, as a user meets it: output, complaints and exit codes.
 
+mod bench;
 mod birthdays;
 mod check;
 mod config;

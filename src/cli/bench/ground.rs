@@ -64,6 +64,11 @@ impl Ground {
         Ok(Ground { own, config, options, topology, seed, servers, fields: AtomicU64::new(0) })
     }
 
+    /// Name and version of the servers, as the first one says.
+    pub async fn server_version(&self) -> anyhow::Result<String> {
+        self.servers.lock().await.version().await
+    }
+
     /// What every node has counted so far.
     pub async fn look(&self) -> anyhow::Result<Vec<NodeUse>> {
         self.servers.lock().await.look().await
@@ -72,7 +77,7 @@ impl Ground {
     /// An empty field of so many shards.
     pub async fn field(&self, shards: u32) -> anyhow::Result<Field> {
         let number = self.fields.fetch_add(1, Ordering::Relaxed);
-        let prefix = format!("bench-{}-{number}:", std::process::id());
+        let prefix = format!("{}bench-{}-{number}:", self.config.redis.prefix, std::process::id());
         create_layout(&self.topology, &Keys::new(&prefix)?, shards).await?;
         let hub = client::connect(self.options.clone(), &prefix).await?;
         let mut pipes = BTreeMap::new();

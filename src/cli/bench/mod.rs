@@ -1,41 +1,64 @@
 //! `heyday bench`: what heyday costs and how fast it is, beside a floor measured in the same run.
+//!
+//! To add a chapter: give it a folder with `chapter`, a name in [`Subject`] and a line in [`study`].
 
 mod drain;
 mod ground;
 mod lane;
+mod machine;
 mod report;
 mod rounds;
 mod servers;
 mod workload;
 
+use std::path::PathBuf;
 use std::rc::Rc;
+
+use clap::ValueEnum;
 
 use super::{Context, Exit, output};
 use ground::Ground;
-use report::Report;
+use report::{Chapter, Report};
 
 /// Measure throughput, cost and latency beside plain consumers of the same changes
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  heyday bench --rounds 3\n\n\
-    Runs on six servers of its own on this machine, or with --given on the cluster of the settings.")]
+#[command(after_help = "Example:\n  heyday bench drain --rounds 3 --output target/bench\n\n\
+    Runs on six servers of its own on this machine, or with --given on the cluster of the settings, under key \
+    prefixes of its own that it clears. Build with --release. Exits with 1 where something could not be measured.")]
 pub struct Arguments {
-    /// Turns of each contestant
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
-    rounds: u32,
-    /// Changes of a turn
-    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    changes: u32,
-    /// Users that the changes are about
-    #[arg(long, default_value_t = 32_768, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
-    users: u32,
+    /// What to measure; all of it where nothing is named
+    #[arg(value_enum)]
+    subjects: Vec<Subject>,
+    /// Turns of each contestant [default: 5, or 1 with --smoke]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: Option<u32>,
+    /// Changes of a turn [default: 200000, or 2000 with --smoke]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    changes: Option<u32>,
+    /// Users that the changes are about [default: 32768, or 512 with --smoke]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    users: Option<u32>,
     /// Decides the changes
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Measure on the cluster of the settings
     #[arg(long)]
     given: bool,
+    /// Only show that everything runs: seconds instead of minutes, and figures that mean nothing
+    #[arg(long)]
+    smoke: bool,
+    /// Write report.json, report.md and the plots into this folder
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
     #[command(flatten)]
     format: output::Format,
+}
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Subject {
+    /// How fast a backlog is worked off, and at what cost
+    Drain,
 }
 
 /// How much is measured.
@@ -44,6 +67,20 @@ pub struct Plan {
     pub rounds: usize,
     pub changes: usize,
     pub users: u32,
+    /// Whether everything is to run in seconds.
+    pub smoke: bool,
+}
+
+impl Arguments {
+    fn plan(&self) -> Plan {
+        let or = |given: Option<u32>, full: u32, smoke: u32| given.unwrap_or(if self.smoke { smoke } else { full });
+        Plan {
+            rounds: or(self.rounds, 5, 1) as usize,
+            changes: or(self.changes, 200_000, 2_000) as usize,
+            users: or(self.users, 32_768, 512),
+            smoke: self.smoke,
+        }
+    }
 }
 
 pub fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
@@ -51,28 +88,32 @@ pub fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
 }
 
 async fn measure(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
+    let plan = arguments.plan();
     let ground = Rc::new(Ground::open(context, arguments.given, arguments.seed).await?);
-    let plan = Plan { rounds: arguments.rounds as usize, changes: arguments.changes as usize, users: arguments.users };
-    let report = Report { setting: setting(&arguments), chapters: vec![drain::chapter(&ground, &plan).await?] };
+    let mut report = Report { setting: machine::setting(&arguments, context, &ground).await?, chapters: Vec::new() };
+    let named = &arguments.subjects;
+    for subject in Subject::value_variants().iter().filter(|subject| named.is_empty() || named.contains(subject)) {
+        let chapter = study(*subject, &ground, &plan).await?;
+        if !arguments.format.json {
+            report::print(&chapter)?;
+        }
+        report.chapters.push(chapter);
+        // After each, so that a run that is interrupted leaves what it has.
+        if let Some(folder) = &arguments.output {
+            report::write(&report, folder)?;
+        }
+    }
     if arguments.format.json {
         output::print(&format!("{}\n", serde_json::to_string(&report)?))?;
-        return Ok(Exit::Done);
     }
-    for table in report.chapters.iter().flat_map(|chapter| &chapter.tables) {
-        report::print(table)?;
-    }
-    Ok(Exit::Done)
+    let troubled = report.chapters.iter().any(|chapter| !chapter.troubles.is_empty());
+    Ok(if troubled { Exit::Found } else { Exit::Done })
 }
 
-fn setting(arguments: &Arguments) -> Vec<(String, String)> {
-    let line = |name: &str, value: &dyn ToString| (name.to_owned(), value.to_string());
-    vec![
-        line("heyday", &env!("CARGO_PKG_VERSION")),
-        line("seed", &arguments.seed),
-        line("rounds", &arguments.rounds),
-        line("changes a turn", &arguments.changes),
-        line("users", &arguments.users),
-    ]
+async fn study(subject: Subject, ground: &Rc<Ground>, plan: &Plan) -> anyhow::Result<Chapter> {
+    match subject {
+        Subject::Drain => drain::chapter(ground, plan).await,
+    }
 }
 
 /// Says on stderr whose turn it is.

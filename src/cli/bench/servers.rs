@@ -81,6 +81,20 @@ impl Servers {
         Ok(())
     }
 
+    /// Name and version, as the first node says.
+    pub async fn version(&mut self) -> anyhow::Result<String> {
+        let mut question = Pipeline::new();
+        question.push(&["INFO", "server"]);
+        let (_, link) = self.nodes.first_mut().context("a cluster without nodes")?;
+        let replies = link.request(&question, REPLY_TIMEOUT).await?;
+        let text = replies.first().context("no answer to INFO")?.to_str()?;
+        let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        Ok(match (value("valkey_version:"), value("redis_version:")) {
+            (Some(version), _) => format!("Valkey {version}"),
+            (None, version) => format!("Redis {}", version.unwrap_or("of unknown version")),
+        })
+    }
+
     /// Whether a node still rewrites its file of appended commands.
     pub async fn rewriting(&mut self) -> anyhow::Result<bool> {
         let mut question = Pipeline::new();

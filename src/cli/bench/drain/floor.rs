@@ -7,9 +7,10 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 
 use super::super::rounds::{Contestant, Turn};
-use super::work::{self, Days};
+use super::work::{self, Days, Way};
 use super::{Common, field_days, prove, stopwatch};
 use crate::key::ShardKeys;
+use crate::position::EntryId;
 use crate::redis::{Link, Pipeline};
 
 /// How long one answer may take.
@@ -17,6 +18,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Floor {
     pub common: Common,
+    pub way: Way,
 }
 
 impl Contestant for Floor {
@@ -26,7 +28,7 @@ impl Contestant for Floor {
 
     fn turn(&mut self, round: usize) -> Turn<'_> {
         Box::pin(async move {
-            let Common { ground, task, .. } = &self.common;
+            let (Common { ground, task, .. }, way) = (&self.common, self.way);
             let changes = super::changes(task, round);
             let field = ground.field(task.shards).await?;
             let counts = field.append(&changes).await?;
@@ -41,7 +43,8 @@ impl Contestant for Floor {
                 work::create_group(&mut group, &keys);
                 link.request(&group, REPLY_TIMEOUT).await?.remove(0).checked()?;
                 let (done, days) = (watch.done(), days.clone());
-                consumers.push(Consumer { link, keys, days, batch: task.batch, left: ids.len(), done });
+                let state = State { batch: task.batch, way, left: ids.len() };
+                consumers.push(Consumer { link, keys, days, state, done });
             }
             ground.settled().await?;
             let sample = watch.measure(ground, consumers.into_iter().map(Consumer::run)).await?;
@@ -56,27 +59,35 @@ struct Consumer {
     link: Link,
     keys: ShardKeys,
     days: Days,
-    batch: usize,
-    left: usize,
+    state: State,
     done: Arc<AtomicU64>,
+}
+
+struct State {
+    batch: usize,
+    way: Way,
+    left: usize,
 }
 
 impl Consumer {
     async fn run(mut self) -> anyhow::Result<()> {
-        let mut pipeline = Pipeline::new();
-        while self.left > 0 {
-            work::read(&mut pipeline, &self.keys, self.batch);
+        let (mut pipeline, mut after) = (Pipeline::new(), EntryId::ZERO);
+        let State { batch, way, mut left } = self.state;
+        while left > 0 {
+            work::read(&mut pipeline, &self.keys, batch, (way, after));
             let read = self.send(&mut pipeline).await?;
             let items = work::items(read.first().context("an answer to a read")?)?;
-            ensure!(!items.is_empty(), "{} entries are missing in shard {}", self.left, self.keys.shard);
+            ensure!(!items.is_empty(), "{left} entries are missing in shard {}", self.keys.shard);
             work::loads(&mut pipeline, &self.keys, &self.days, &items);
             let loaded = self.send(&mut pipeline).await?;
             let olds = work::olds(&self.days, &items, &loaded)?;
             work::writes(&mut pipeline, &self.keys, &self.days, &items, &olds);
+            work::acknowledge(&mut pipeline, &self.keys, &items, way);
+            after = items.last().map_or(after, |item| item.id);
             for reply in self.send(&mut pipeline).await? {
                 reply.checked()?;
             }
-            self.left -= items.len().min(self.left);
+            left -= items.len().min(left);
             self.done.fetch_add(items.len() as u64, Ordering::Relaxed);
         }
         Ok(())

@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use super::super::rounds::{Contestant, Turn};
 use super::stopwatch::Stopwatch;
-use super::work::{self, Days, Item};
+use super::work::{self, Days, Item, Way};
 use super::{Common, field_days, prove};
 use crate::change::Change;
 use crate::key::ShardKeys;
@@ -92,9 +92,10 @@ impl Batch {
     /// Each friend is new in this load, so that what is loaded is known beforehand.
     fn of(keys: &ShardKeys, days: &Days, items: &[Item], count: usize) -> Batch {
         let (mut read, mut loads, mut writes) = (Pipeline::new(), Pipeline::new(), Pipeline::new());
-        work::read(&mut read, keys, count);
+        work::read(&mut read, keys, count, (Way::Group, EntryId::ZERO));
         work::loads(&mut loads, keys, days, items);
         work::writes(&mut writes, keys, days, items, &vec![None; items.len()]);
+        work::acknowledge(&mut writes, keys, items, Way::Group);
         Batch { requests: [read, loads, writes].map(ended), changes: items.len() as u64 }
     }
 }

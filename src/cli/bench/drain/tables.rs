@@ -10,6 +10,7 @@ use super::super::{Plan, tell};
 use super::floor::Floor;
 use super::heyday::Heyday;
 use super::raw::Raw;
+use super::work::Way;
 use super::{Common, Task};
 
 /// What is measured of each contestant.
@@ -28,6 +29,7 @@ const HEADINGS: [&str; 9] = [
 const FLOOR: &str = "floor A";
 /// Where nothing else is said.
 const SHARDS: u32 = 16;
+const SHARDS_SMOKE: u32 = 4;
 
 pub async fn chapter(ground: &Rc<Ground>, plan: &Plan) -> anyhow::Result<Chapter> {
     let mut chapter = Chapter {
@@ -44,7 +46,8 @@ pub async fn chapter(ground: &Rc<Ground>, plan: &Plan) -> anyhow::Result<Chapter
         let common = |name: &str| Common { ground: ground.clone(), task, name: name.to_owned() };
         let mut contestants: Vec<Box<dyn Contestant>> = vec![
             Box::new(Raw { common: common("floor A, raw bytes") }),
-            Box::new(Floor { common: common(FLOOR) }),
+            Box::new(Floor { common: common(FLOOR), way: Way::Group }),
+            Box::new(Floor { common: common("floor A without a group"), way: Way::Position }),
             heyday(common("heyday, 1 worker"), 1),
             heyday(common("heyday, 2 workers"), 2),
         ];
@@ -60,6 +63,8 @@ pub async fn chapter(ground: &Rc<Ground>, plan: &Plan) -> anyhow::Result<Chapter
 impl Chapter {
     async fn compare(&mut self, plan: &Plan, title: &str, contestants: &mut [Box<dyn Contestant>]) {
         let outcomes = interleave(plan.rounds, contestants, tell).await;
+        let failed = outcomes.iter().filter_map(|outcome| Some((&outcome.name, outcome.failure.as_ref()?)));
+        self.troubles.extend(failed.map(|(name, why)| format!("{title}: {name} failed: {why}")));
         self.tables.push(table(title, &outcomes));
         self.plots.push(over_time(self.plots.len(), title, &outcomes));
     }
@@ -68,16 +73,18 @@ impl Chapter {
     async fn vary(&mut self, ground: &Rc<Ground>, plan: &Plan) {
         let basis = task(ground, plan, Users::Distinct, Kinds::Add);
         let common = |task: Task, name: String| Common { ground: ground.clone(), task, name };
-        let shards = [16, 64, 256].map(|shards| {
+        let shards: &[u32] = if plan.smoke { &[4, 16] } else { &[16, 64, 256] };
+        let shards = shards.iter().map(|&shards| {
             let name = format!("{shards} shards");
             heyday(common(Task { shards, ..basis }, name), 1)
         });
-        self.compare(plan, "heyday by the number of shards", &mut Vec::from(shards)).await;
-        let batches = [64, 128, 256, 512, 1024].map(|batch| {
+        self.compare(plan, "heyday by the number of shards", &mut shards.collect::<Vec<_>>()).await;
+        let batches: &[usize] = if plan.smoke { &[64, 512] } else { &[64, 128, 256, 512, 1024] };
+        let batches = batches.iter().map(|&batch| {
             let name = format!("batches of at most {batch}");
             heyday(common(Task { batch, ..basis }, name), 1)
         });
-        self.compare(plan, "heyday by the size of a batch", &mut Vec::from(batches)).await;
+        self.compare(plan, "heyday by the size of a batch", &mut batches.collect::<Vec<_>>()).await;
     }
 }
 
@@ -87,7 +94,12 @@ fn heyday(common: Common, workers: usize) -> Box<dyn Contestant> {
 
 fn task(ground: &Ground, plan: &Plan, order: Users, kinds: Kinds) -> Task {
     let workload = Workload { seed: ground.seed, users: plan.users, order, kinds };
-    Task { workload, changes: plan.changes, shards: SHARDS, batch: ground.config.worker.batch_changes_max }
+    Task {
+        workload,
+        changes: plan.changes,
+        shards: if plan.smoke { SHARDS_SMOKE } else { SHARDS },
+        batch: ground.config.worker.batch_changes_max,
+    }
 }
 
 /// Changes a second in each slice of time, of the last round.
@@ -136,9 +148,5 @@ fn table(title: &str, outcomes: &[Outcome]) -> Table {
             ],
         );
     }
-    table.notes.extend(outcomes.iter().filter_map(|outcome| {
-        let why = outcome.failure.as_ref()?;
-        Some(format!("{} failed: {why}", outcome.name))
-    }));
     table
 }

@@ -18,6 +18,16 @@ use crate::redis::{Pipeline, Reply};
 pub const GROUP: &str = "floor";
 const CONSUMER: &str = "floor";
 
+/// How a consumer knows which entries it has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// By a consumer group: every entry is noted when it is read and acknowledged when it is done.
+    Group,
+    /// By the id of the last one, which it keeps itself beside the views: nothing is noted of single entries. What one
+    /// saves by this is what a group costs.
+    Position,
+}
+
 /// One entry, as far as it matters.
 pub struct Item {
     pub id: EntryId,
@@ -70,7 +80,14 @@ pub fn create_group(pipeline: &mut Pipeline, keys: &ShardKeys) {
     pipeline.command("XGROUP").arg("CREATE").arg(keys.changes.as_bytes()).arg(GROUP).arg("0").arg("MKSTREAM");
 }
 
-pub fn read(pipeline: &mut Pipeline, keys: &ShardKeys, count: usize) {
+/// The next entries; `after` is the last one done.
+pub fn read(pipeline: &mut Pipeline, keys: &ShardKeys, count: usize, (way, after): (Way, EntryId)) {
+    if way == Way::Position {
+        let mut command = pipeline.command("XREAD");
+        command.arg("COUNT").arg_u64(count as u64).arg("STREAMS").arg(keys.changes.as_bytes());
+        command.arg_position(after.milliseconds, after.sequence);
+        return;
+    }
     let mut command = pipeline.command("XREADGROUP");
     command.arg("GROUP").arg(GROUP).arg(CONSUMER).arg("COUNT").arg_u64(count as u64);
     command.arg("STREAMS").arg(keys.changes.as_bytes()).arg(">");
@@ -121,7 +138,7 @@ struct Day {
     added: Vec<(i64, String)>,
 }
 
-/// The views, then the acknowledgement.
+/// The views.
 pub fn writes(pipeline: &mut Pipeline, keys: &ShardKeys, days: &Days, items: &[Item], olds: &[Option<String>]) {
     let mut kept: BTreeMap<Date, Day> = BTreeMap::new();
     for (item, old) in items.iter().zip(olds) {
@@ -160,6 +177,16 @@ pub fn writes(pipeline: &mut Pipeline, keys: &ShardKeys, days: &Days, items: &[I
             drop(command);
             pipeline.command("EXPIREAT").arg(key.as_bytes()).arg_i64(days.calendar.expires_at(day));
         }
+    }
+}
+
+/// That these are done.
+pub fn acknowledge(pipeline: &mut Pipeline, keys: &ShardKeys, items: &[Item], way: Way) {
+    let Some(last) = items.last() else { return };
+    if way == Way::Position {
+        let mut command = pipeline.command("HSET");
+        command.arg(keys.state.as_bytes()).arg("applied").arg_position(last.id.milliseconds, last.id.sequence);
+        return;
     }
     let mut command = pipeline.command("XACK");
     command.arg(keys.changes.as_bytes()).arg(GROUP);

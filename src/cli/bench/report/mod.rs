@@ -1,8 +1,13 @@
 //! What a run found: tables and plots, with everything one must know to believe or repeat them.
 
+mod draw;
+mod files;
+
 use serde::Serialize;
 
 use crate::cli::output;
+
+pub use files::write;
 
 /// All of a run.
 #[derive(Clone, Debug, Serialize)]
@@ -87,12 +92,18 @@ impl Figure {
     }
 }
 
-/// A table for people: medians, and behind each the spread where it is more than a few percent.
+/// The tables for people: medians, and behind each the spread where it is more than a few percent.
 ///
 /// # Errors
 ///
 /// Where stdout cannot be written to.
-pub fn print(table: &Table) -> std::io::Result<()> {
+pub fn print(chapter: &Chapter) -> std::io::Result<()> {
+    output::print(&format!("\n{}\n{}\n", chapter.title, chapter.method))?;
+    chapter.tables.iter().try_for_each(print_table)?;
+    chapter.troubles.iter().try_for_each(|trouble| output::print(&format!("{trouble}\n")))
+}
+
+fn print_table(table: &Table) -> std::io::Result<()> {
     output::print(&format!("\n{}\n", table.title))?;
     let headings: Vec<&str> = table.headings.iter().map(String::as_str).collect();
     let mut shown = output::table(&headings);

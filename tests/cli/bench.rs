@@ -1,0 +1,58 @@
+//! `heyday bench`: that everything it measures runs, and what it leaves behind. What the figures are is nobody's business here.
+
+use heyday::local::NODES;
+
+use super::stage::Stage;
+use super::{heyday, run};
+
+#[test]
+fn cluster_own_bench_in_smoke_mode_measures_everything_and_writes_its_report() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let output = folder.path().join("report");
+    let arguments = ["bench", "--smoke", "--json", "--output", output.to_str().expect("a path in UTF-8")];
+    let run = run(&arguments, &[("TMPDIR", folder.path().to_str().expect("a path in UTF-8"))]);
+    assert_eq!(run.code, 0, "{}\n{}", run.stdout, run.stderr);
+    let report: serde_json::Value = serde_json::from_str(&run.stdout).expect("JSON");
+    let chapters = report["chapters"].as_array().expect("chapters");
+    let names: Vec<&str> = chapters.iter().filter_map(|chapter| chapter["name"].as_str()).collect();
+    assert_eq!(names, ["drain"]);
+    for table in chapters.iter().flat_map(|chapter| chapter["tables"].as_array().expect("tables")) {
+        let rows = table["rows"].as_array().expect("rows");
+        assert!(!rows.is_empty(), "{table}");
+        for row in rows {
+            let figures = row["figures"].as_array().expect("figures");
+            assert_eq!(figures.len() + 1, table["headings"].as_array().expect("headings").len(), "{table}");
+            assert!(figures.iter().any(|figure| figure["median"].is_number()), "{row} of {table}");
+        }
+    }
+    for plot in chapters.iter().flat_map(|chapter| chapter["plots"].as_array().expect("plots")) {
+        let file = output.join(format!("{}.svg", plot["name"].as_str().expect("a name")));
+        assert!(file.exists(), "{} was not drawn", file.display());
+    }
+    for file in ["report.json", "report.md"] {
+        assert!(output.join(file).exists(), "{file} was not written");
+    }
+    let left: Vec<_> =
+        std::fs::read_dir(folder.path()).expect("a folder").flatten().map(|entry| entry.path()).collect();
+    assert_eq!(left, [output], "the cluster's folder is gone");
+}
+
+#[tokio::test]
+async fn bench_on_a_given_cluster_clears_what_it_wrote() {
+    let stage = Stage::bare().await;
+    let run = stage.heyday(&["bench", "drain", "--smoke", "--given", "--changes", "200"]);
+    assert_eq!(run.code, 0, "{}\n{}", run.stdout, run.stderr);
+    assert!(run.stdout.contains("floor A") && run.stdout.contains("heyday, 2 workers"), "{}", run.stdout);
+    let pattern = format!("{}*", stage.prefix);
+    for node in 0..NODES {
+        let left = stage.nodes.cli(node, &["--scan", "--pattern", &pattern]).await.expect("redis-cli");
+        assert_eq!(left, "");
+    }
+}
+
+#[test]
+fn bench_names_what_it_cannot_measure() {
+    let run = heyday(&["bench", "sleep"]);
+    assert_eq!(run.code, 64);
+    assert!(run.stderr.contains("'sleep'") && run.stderr.contains("drain"), "{}", run.stderr);
+}
