@@ -1,5 +1,7 @@
 //! `heyday bench`: that everything it measures runs, and what it leaves behind. What the figures are is nobody's business here.
 
+use std::process::Command;
+
 use heyday::local::NODES;
 
 use super::stage::Stage;
@@ -48,6 +50,41 @@ async fn bench_on_a_given_cluster_clears_what_it_wrote() {
         let left = stage.nodes.cli(node, &["--scan", "--pattern", &pattern]).await.expect("redis-cli");
         assert_eq!(left, "");
     }
+}
+
+#[tokio::test]
+async fn bench_says_which_peer_failed_and_measures_the_others() {
+    let stage = Stage::bare().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    // They say what they should: that they are ready, and that all is done. One of them cannot be prepared.
+    let idle =
+        r#"[ "$1" = prepare ] && exit 0; echo ready; read go; echo "{\"changes\": $PEER_CHANGES, \"cpu_seconds\": 1}""#;
+    for (name, script) in [("idle", idle), ("unbuilt", "echo 'no compiler' >&2; exit 1")] {
+        // Written by a process of its own: while this one starts others, a file that it has open cannot be run.
+        let write = r#"mkdir "$2" && printf '#!/bin/sh\n%s\n' "$1" > "$2/run" && chmod 755 "$2/run""#;
+        let written = Command::new("sh").args(["-c", write, "sh", script]).arg(folder.path().join(name)).status();
+        assert!(written.expect("a shell").success());
+    }
+    let peers = folder.path().to_str().expect("a path in UTF-8");
+    let run = stage.heyday(&["bench", "drain", "--smoke", "--given", "--changes", "200", "--peers", peers]);
+    assert_eq!(run.code, 1, "{}\n{}", run.stdout, run.stderr);
+    for told in ["idle failed: the friends of ", "unbuilt failed: it cannot be prepared", "its last words: no compiler"]
+    {
+        assert!(run.stdout.contains(told), "no {told:?} in\n{}\n{}", run.stdout, run.stderr);
+    }
+    assert!(
+        run.stdout.contains("heyday, 2 workers") && !run.stdout.contains("heyday, 2 workers failed"),
+        "{}",
+        run.stdout
+    );
+}
+
+#[test]
+fn bench_refuses_a_folder_without_peers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = heyday(&["bench", "--peers", folder.path().to_str().expect("a path in UTF-8")]);
+    assert_eq!(run.code, 64, "{}", run.stderr);
+    assert!(run.stderr.contains("has no folder with a program `run`"), "{}", run.stderr);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod drain;
 mod ground;
 mod lane;
 mod machine;
+mod peer;
 mod report;
 mod rounds;
 mod servers;
@@ -16,7 +17,7 @@ use std::rc::Rc;
 
 use clap::ValueEnum;
 
-use super::{Context, Exit, output};
+use super::{Context, Exit, exit, output};
 use ground::Ground;
 use report::{Chapter, Report};
 
@@ -44,6 +45,9 @@ pub struct Arguments {
     /// Measure on the cluster of the settings
     #[arg(long)]
     given: bool,
+    /// Measure the programs of other libraries in this folder too: benches/peers
+    #[arg(long, value_name = "DIR")]
+    peers: Option<PathBuf>,
     /// Only show that everything runs: seconds instead of minutes, and figures that mean nothing
     #[arg(long)]
     smoke: bool,
@@ -89,11 +93,13 @@ pub fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
 
 async fn measure(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
     let plan = arguments.plan();
+    let peers = arguments.peers.as_deref().map(peer::find).transpose();
+    let peers = peers.map_err(|error| exit::Usage(format!("--peers: {error:#}")))?.unwrap_or_default();
     let ground = Rc::new(Ground::open(context, arguments.given, arguments.seed).await?);
     let mut report = Report { setting: machine::setting(&arguments, context, &ground).await?, chapters: Vec::new() };
     let named = &arguments.subjects;
     for subject in Subject::value_variants().iter().filter(|subject| named.is_empty() || named.contains(subject)) {
-        let chapter = study(*subject, &ground, &plan).await?;
+        let chapter = study(*subject, &ground, &plan, &peers).await?;
         if !arguments.format.json {
             report::print(&chapter)?;
         }
@@ -110,9 +116,9 @@ async fn measure(arguments: Arguments, context: &Context) -> anyhow::Result<Exit
     Ok(if troubled { Exit::Found } else { Exit::Done })
 }
 
-async fn study(subject: Subject, ground: &Rc<Ground>, plan: &Plan) -> anyhow::Result<Chapter> {
+async fn study(subject: Subject, ground: &Rc<Ground>, plan: &Plan, peers: &[peer::Program]) -> anyhow::Result<Chapter> {
     match subject {
-        Subject::Drain => drain::chapter(ground, plan).await,
+        Subject::Drain => drain::chapter(ground, plan, peers).await,
     }
 }
 

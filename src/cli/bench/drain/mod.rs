@@ -3,6 +3,7 @@
 
 pub mod floor;
 pub mod heyday;
+pub mod peer;
 mod prove;
 pub mod raw;
 mod stopwatch;

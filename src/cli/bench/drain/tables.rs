@@ -3,12 +3,14 @@
 use std::rc::Rc;
 
 use super::super::ground::Ground;
+use super::super::peer::Program;
 use super::super::report::{Axis, Chapter, Figure, Plot, Series, Table};
 use super::super::rounds::{Contestant, Outcome, Sample, interleave};
 use super::super::workload::{Kinds, Users, Workload};
 use super::super::{Plan, tell};
 use super::floor::Floor;
 use super::heyday::Heyday;
+use super::peer::{Peer, prepare};
 use super::raw::Raw;
 use super::work::Way;
 use super::{Common, Task};
@@ -31,16 +33,17 @@ const FLOOR: &str = "floor A";
 const SHARDS: u32 = 16;
 const SHARDS_SMOKE: u32 = 4;
 
-pub async fn chapter(ground: &Rc<Ground>, plan: &Plan) -> anyhow::Result<Chapter> {
+pub async fn chapter(ground: &Rc<Ground>, plan: &Plan, peers: &[Program]) -> anyhow::Result<Chapter> {
     let mut chapter = Chapter {
         name: "drain".to_owned(),
         title: "A backlog worked off".to_owned(),
         method: "Every turn begins with an empty layout, the changes appended and replicated, and the consumers connected and \
                  waiting. Measured from the first batch to the last acknowledgement. CPU of the servers by INFO, of the \
-                 consumer by getrusage of its thread."
+                 consumer by getrusage of its thread; peers are processes of their own and count theirs themselves."
             .to_owned(),
         ..Chapter::default()
     };
+    let peers = prepare(peers, plan.changes).await;
     for order in [Users::Distinct, Users::Five, Users::Zipf] {
         let task = task(ground, plan, order, Kinds::Add);
         let common = |name: &str| Common { ground: ground.clone(), task, name: name.to_owned() };
@@ -51,6 +54,10 @@ pub async fn chapter(ground: &Rc<Ground>, plan: &Plan) -> anyhow::Result<Chapter
             heyday(common("heyday, 1 worker"), 1),
             heyday(common("heyday, 2 workers"), 2),
         ];
+        for prepared in &peers {
+            let common = common(&prepared.program.name);
+            contestants.push(Box::new(Peer { common, prepared: prepared.clone() }));
+        }
         chapter.compare(plan, &format!("add only, users {}", order.name()), &mut contestants).await;
     }
     let task = task(ground, plan, Users::Zipf, Kinds::Mixed);
@@ -113,8 +120,9 @@ fn over_time(number: usize, title: &str, outcomes: &[Outcome]) -> Plot {
         sample.progress.iter().map(rate).filter(|(_, rate)| rate.is_finite()).collect()
     };
     let series = |outcome: &Outcome| {
-        let points = outcome.samples.last().map(rates)?;
-        Some(Series { name: outcome.name.clone(), points })
+        let points: Vec<_> = outcome.samples.last().map(rates)?;
+        // A peer says only when it has ended.
+        (!points.is_empty()).then(|| Series { name: outcome.name.clone(), points })
     };
     Plot {
         name: format!("drain-{number}"),
