@@ -23,6 +23,7 @@ mod rebuild;
 mod roll;
 mod shard;
 mod signals;
+mod stage;
 mod status;
 mod upcoming;
 mod watch;

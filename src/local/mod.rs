@@ -3,6 +3,7 @@
 //! It is formed by the same `cluster/node.conf` and `cluster/create.sh` as every other cluster of the project. Both are part
 //! of the binary, so that the demo needs no checkout.
 
+mod moves;
 mod nodes;
 mod ports;
 mod server;

@@ -2,7 +2,6 @@
 //! a prefix of its own and empty at first.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,12 +14,12 @@ use super::servers::{NodeUse, Servers};
 use crate::change::Change;
 use crate::cli::Context;
 use crate::client::{self, Hub};
-use crate::config::Config;
+use crate::config::{Config, Settings};
 use crate::key::Keys;
 use crate::local::{LocalCluster, Options};
 use crate::position::EntryId;
 use crate::redis::layout::create_layout;
-use crate::redis::{ConnectOptions, NodeAddress, Pipe, Pipeline, Topology};
+use crate::redis::{ConnectOptions, NodeAddress, Pipeline, Pipes, Topology};
 use crate::shard::Shard;
 
 /// Commands of one node that are sent together while a field is prepared.
@@ -33,6 +32,8 @@ const NO_REWRITE: &str = "auto-aof-rewrite-percentage 0";
 /// A cluster to measure on.
 pub struct Ground {
     own: Option<LocalCluster>,
+    /// What worker processes must be told too.
+    pub settings: Settings,
     pub config: Config,
     pub options: ConnectOptions,
     pub topology: Arc<Topology>,
@@ -44,13 +45,14 @@ pub struct Ground {
 /// A layout of its own.
 pub struct Field {
     pub hub: Hub,
-    pipes: BTreeMap<NodeAddress, Pipe>,
+    pipes: Pipes,
 }
 
 impl Ground {
     /// On the cluster of the settings where that is `given`, else on six servers that live as long as this does.
     pub async fn open(context: &Context, given: bool, seed: u64) -> anyhow::Result<Ground> {
-        let config = context.settings.config.clone();
+        let settings = context.settings.clone();
+        let config = settings.config.clone();
         let (own, options) = if given {
             (None, config.redis.connect_options()?)
         } else {
@@ -61,7 +63,12 @@ impl Ground {
         };
         let topology = Arc::new(Topology::connect(Arc::new(options.clone())).await?);
         let servers = Mutex::new(Servers::connect(&topology).await?);
-        Ok(Ground { own, config, options, topology, seed, servers, fields: AtomicU64::new(0) })
+        Ok(Ground { own, settings, config, options, topology, seed, servers, fields: AtomicU64::new(0) })
+    }
+
+    /// Whether the servers are the bench's own.
+    pub fn is_own(&self) -> bool {
+        self.own.is_some()
     }
 
     /// Name and version of the servers, as the first one says.
@@ -78,19 +85,7 @@ impl Ground {
     pub async fn field(&self, shards: u32) -> anyhow::Result<Field> {
         let number = self.fields.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("{}bench-{}-{number}:", self.config.redis.prefix, std::process::id());
-        create_layout(&self.topology, &Keys::new(&prefix)?, shards).await?;
-        let hub = client::connect(self.options.clone(), &prefix).await?;
-        let mut pipes = BTreeMap::new();
-        // Loading millions of entries must not hang on how long one answer takes.
-        let patient = ConnectOptions { reply_timeout: Duration::from_secs(60), ..self.options.clone() };
-        for shard in hub.layout().shards() {
-            let address = self.topology.node_of(hub.shard_keys(shard).slot)?.address.clone();
-            if let Entry::Vacant(place) = pipes.entry(address) {
-                let pipe = Pipe::connect(place.key(), &patient).await?;
-                place.insert(pipe);
-            }
-        }
-        Ok(Field { hub, pipes })
+        Field::create(&self.topology, &self.options, &prefix, shards).await
     }
 
     /// Takes away all that a field holds.
@@ -121,6 +116,20 @@ impl Ground {
 }
 
 impl Field {
+    /// An empty layout under this prefix, on whichever cluster.
+    pub async fn create(
+        topology: &Topology,
+        options: &ConnectOptions,
+        prefix: &str,
+        shards: u32,
+    ) -> anyhow::Result<Field> {
+        create_layout(topology, &Keys::new(prefix)?, shards).await?;
+        let hub = client::connect(options.clone(), prefix).await?;
+        // Loading millions of entries must not hang on how long one answer takes.
+        let patient = ConnectOptions { reply_timeout: Duration::from_secs(60), ..options.clone() };
+        Ok(Field { hub, pipes: Pipes::new(Arc::new(patient)) })
+    }
+
     /// Appends each change to its shard's stream, in order; answers the ids, shard by shard.
     pub async fn append(&self, changes: &[Change]) -> anyhow::Result<BTreeMap<Shard, Vec<EntryId>>> {
         let mut waiting: BTreeMap<NodeAddress, (Pipeline, Vec<Shard>)> = BTreeMap::new();
@@ -163,15 +172,15 @@ impl Field {
 
     /// Commands to one node, for what is prepared or proven beside the measured part. An error reply is an error.
     pub async fn submit(&self, node: &NodeAddress, pipeline: Pipeline) -> anyhow::Result<Vec<crate::redis::Reply>> {
-        let pipe = self.pipes.get(node).with_context(|| format!("{node} owned no shard of this field at first"))?;
-        let replies = pipe.submit(pipeline).await?;
+        let replies = self.pipes.get(node).await?.submit(pipeline).await?;
         replies.into_iter().map(|reply| Ok(reply.checked()?)).collect()
     }
 
     async fn clear(&self) -> anyhow::Result<()> {
         const SCANNED: &str = "1000";
         let pattern = format!("{}*", self.hub.keys().prefix());
-        for node in self.pipes.keys() {
+        for node in self.hub.topology().primaries() {
+            let node = &node.address;
             let mut cursor = "0".to_owned();
             loop {
                 let mut question = Pipeline::new();

@@ -3,9 +3,13 @@
 //! To add a chapter: give it a folder with `chapter`, a name in [`Subject`] and a line in [`study`].
 
 mod drain;
+mod faults;
 mod ground;
+mod highest;
 mod lane;
+mod latency;
 mod machine;
+mod pace;
 mod peer;
 mod report;
 mod rounds;
@@ -63,6 +67,10 @@ pub struct Arguments {
 enum Subject {
     /// How fast a backlog is worked off, and at what cost
     Drain,
+    /// How long a change takes until somebody hears of it and can read it
+    Latency,
+    /// What a killed worker, a replaced primary and a moved slot cost
+    Faults,
 }
 
 /// How much is measured.
@@ -119,6 +127,8 @@ async fn measure(arguments: Arguments, context: &Context) -> anyhow::Result<Exit
 async fn study(subject: Subject, ground: &Rc<Ground>, plan: &Plan, peers: &[peer::Program]) -> anyhow::Result<Chapter> {
     match subject {
         Subject::Drain => drain::chapter(ground, plan, peers).await,
+        Subject::Latency => latency::chapter(ground, plan).await,
+        Subject::Faults => faults::chapter(ground, plan).await,
     }
 }
 

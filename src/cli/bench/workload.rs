@@ -110,6 +110,18 @@ pub fn id(number: u64) -> UserId {
     (ID_FIRST + number).to_string().parse().expect("digits make an id")
 }
 
+/// A change by its number, each of a user of its own: the user tells which change it was.
+pub fn numbered(seed: u64, number: u64) -> Change {
+    let mut random = SmallRng::seed_from_u64(seed.wrapping_add(number));
+    let friend = id(u64::from(u32::MAX) + number);
+    Change::new(id(number), Action::Add { friend, birthday: Some(birthday(&mut random)), mutual: false })
+}
+
+/// The number of the change of this user; none where the user has none.
+pub fn number_of(user: &str) -> Option<u64> {
+    user.parse::<u64>().ok()?.checked_sub(ID_FIRST)
+}
+
 /// Any day of any year but 29 February.
 pub fn birthday(random: &mut SmallRng) -> Birthday {
     let year = random.random_range(BORN);
@@ -148,6 +160,16 @@ mod tests {
         assert!(five.chunks(5).all(|chunk| chunk.iter().collect::<HashSet<_>>().len() == 1));
         let zipf = users(Users::Zipf);
         assert!(zipf.iter().filter(|user| **user == zipf[0]).count() < 500);
+    }
+
+    #[test]
+    fn a_user_tells_the_number_of_its_change() {
+        for number in [0, 7, 4_000_000] {
+            let change = numbered(3, number);
+            assert_eq!(number_of(change.user.as_str()), Some(number));
+            assert_eq!(format!("{change:?}"), format!("{:?}", numbered(3, number)));
+        }
+        assert_eq!([number_of("9999999"), number_of("somebody")], [None, None]);
     }
 
     #[test]

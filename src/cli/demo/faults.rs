@@ -6,13 +6,11 @@ use anyhow::Context as _;
 use tokio::time::Instant;
 
 use super::screen::Screen;
-use super::stage::Stage;
+use crate::cli::stage::Stage;
 
 /// A takeover waits for the lease of the dead to run out.
 const TAKEOVER_WAIT: Duration = Duration::from_secs(15);
 const FAILOVER_WAIT: Duration = Duration::from_secs(20);
-/// How long Redis itself stays with one attempt.
-const FAILOVER_ATTEMPT: Duration = Duration::from_secs(6);
 /// The node that is failed over, and its replica, as `create.sh` lays them out.
 const PRIMARY: usize = 0;
 const REPLICA: usize = 3;
@@ -42,19 +40,7 @@ async fn fail_over(stage: &Stage, screen: &Screen) -> anyhow::Result<()> {
     let started = Instant::now();
     let cluster = stage.cluster();
     screen.tell(&format!("primary on port {} is failed over to its replica", cluster.nodes()[PRIMARY].1));
-    let promoted = async {
-        let mut asked: Option<Instant> = None;
-        while !cluster.cli(REPLICA, &["ROLE"]).await.is_ok_and(|role| role.starts_with("master")) {
-            // Redis drops an attempt without a word where the primary does not answer it in time.
-            if asked.is_none_or(|asked| asked.elapsed() > FAILOVER_ATTEMPT) {
-                cluster.cli(REPLICA, &["CLUSTER", "FAILOVER"]).await?;
-                asked = Some(Instant::now());
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        anyhow::Ok(())
-    };
-    tokio::time::timeout(FAILOVER_WAIT, promoted).await.context("the replica was not promoted")??;
+    tokio::time::timeout(FAILOVER_WAIT, cluster.promote(REPLICA)).await.context("the replica was not promoted")??;
     screen.tell(&format!("replica promoted after {:.0} ms", started.elapsed().as_secs_f64() * 1e3));
     Ok(())
 }

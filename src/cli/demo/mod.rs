@@ -7,7 +7,6 @@ mod load;
 mod progress;
 mod proof;
 mod screen;
-mod stage;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +14,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::stage::Stage;
 use super::{Context, Exit, output};
 use crate::client;
 use crate::key::Keys;
@@ -23,7 +23,6 @@ use crate::redis::{ConnectOptions, Inspector, Pipes, Topology};
 use crate::shard::Shard;
 use crate::task;
 use progress::Progress;
-use stage::Stage;
 
 /// How long the end of a run waits for the last changes to be applied and heard.
 const SETTLE_WAIT: Duration = Duration::from_secs(60);
@@ -65,7 +64,7 @@ pub fn run(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
 
 async fn play(arguments: Arguments, context: &Context) -> anyhow::Result<Exit> {
     eprintln!("Starting a cluster of three primaries and three replicas on this machine …");
-    let mut stage = Stage::open(&context.settings).await?;
+    let mut stage = Stage::open(&context.settings, "demo").await?;
     let result = perform(&arguments, context, &mut stage).await;
     if !matches!(&result, Ok(verdict) if verdict.is_clean()) {
         stage.tell_worker_logs();

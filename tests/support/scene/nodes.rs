@@ -1,19 +1,16 @@
 //! What tests do to the nodes of a cluster of their own, and how they see it done.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use heyday::local::{LocalCluster, Nodes};
 use heyday::shard::Shard;
+use tokio::time::timeout;
 
 use super::super::cluster::redis_cli;
 use super::super::eventually;
 use super::Scene;
 
 const WAIT: Duration = Duration::from_secs(30);
-/// A manual failover that did not come about is given up by the server after 5 s.
-const FAILOVER_WAIT: Duration = Duration::from_secs(6);
-/// Keys moved at once.
-const KEYS_MOVED_MAX: &str = "100";
 
 impl Scene {
     /// The node that owns a shard's slot, by its index.
@@ -26,59 +23,25 @@ impl Scene {
 
 /// Makes a replica the primary, by hand and without loss.
 pub async fn fail_over(nodes: &Nodes, replica: usize) {
-    eventually(WAIT, "the replica was in step", async || {
-        let replication = nodes.cli(replica, &["INFO", "replication"]).await.ok()?;
-        replication.contains("master_link_status:up").then_some(())
-    })
-    .await;
-    let mut asked: Option<Instant> = None;
-    eventually(WAIT, "the replica became a primary by hand", async || {
-        if is_primary(nodes, replica).await {
-            return Some(());
-        }
-        if asked.is_none_or(|asked| asked.elapsed() > FAILOVER_WAIT) {
-            redis_cli(nodes, replica, &["CLUSTER", "FAILOVER"]).await;
-            asked = Some(Instant::now());
-        }
-        None
-    })
-    .await;
+    let replaced = async {
+        nodes.in_step(replica).await;
+        nodes.promote(replica).await.expect("a replica that is asked to take over");
+    };
+    timeout(WAIT, replaced).await.expect("the replica became a primary by hand");
 }
 
 /// SIGKILL for a primary; returns when its replica has taken over.
 pub async fn crash(cluster: &mut LocalCluster, primary: usize, replica: usize) {
     cluster.kill(primary).expect("SIGKILL");
     eventually(WAIT, "the replica of a killed primary took over", async || {
-        is_primary(cluster, replica).await.then_some(())
+        cluster.is_primary(replica).await.then_some(())
     })
     .await;
 }
 
-async fn is_primary(nodes: &Nodes, index: usize) -> bool {
-    nodes.cli(index, &["ROLE"]).await.is_ok_and(|role| role.starts_with("master"))
-}
-
 /// Moves a slot with all its keys, while everybody goes on.
 pub async fn move_slot(nodes: &Nodes, slot: u16, from: usize, to: usize) {
-    let slot = slot.to_string();
-    let (from_id, to_id) =
-        (redis_cli(nodes, from, &["CLUSTER", "MYID"]).await, redis_cli(nodes, to, &["CLUSTER", "MYID"]).await);
-    redis_cli(nodes, to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from_id]).await;
-    redis_cli(nodes, from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to_id]).await;
-    let (host, port) = nodes.nodes()[to].clone();
-    let port = port.to_string();
-    loop {
-        let keys = redis_cli(nodes, from, &["CLUSTER", "GETKEYSINSLOT", &slot, KEYS_MOVED_MAX]).await;
-        let keys: Vec<&str> = keys.lines().collect();
-        if keys.is_empty() {
-            break;
-        }
-        let command = ["MIGRATE", &host, &port, "", "0", "5000", "REPLACE", "KEYS"];
-        redis_cli(nodes, from, &[&command[..], &keys].concat()).await;
-    }
-    // The new owner first, so that at no moment nobody owns it.
-    redis_cli(nodes, to, &["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]).await;
-    redis_cli(nodes, from, &["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]).await;
+    nodes.move_slot(slot, from, to).await.expect("the slot moves");
 }
 
 /// How often a node has executed a command since it started or its statistics were reset.

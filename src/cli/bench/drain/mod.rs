@@ -4,7 +4,7 @@
 pub mod floor;
 pub mod heyday;
 pub mod peer;
-mod prove;
+pub mod prove;
 pub mod raw;
 mod stopwatch;
 mod tables;

@@ -139,6 +139,10 @@ impl Axis {
     pub fn linear(label: &str) -> Axis {
         Axis { label: label.to_owned(), logarithmic: false }
     }
+
+    pub fn logarithmic(label: &str) -> Axis {
+        Axis { label: label.to_owned(), logarithmic: true }
+    }
 }
 
 impl Table {

@@ -1,4 +1,4 @@
-//! What the demo plays on: a cluster and worker processes, all gone with the demo however it ends.
+//! What the demo and the bench play on: a cluster and worker processes, all gone with this process however it ends.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -17,8 +17,8 @@ use crate::redis::ConnectOptions;
 /// Short, so that a killed worker's shards are taken over while somebody watches.
 const LEASE_TTL: &str = "2s";
 
-/// Runs a worker, says its process id, and ends it when the pipe to the demo closes, however that happens. A terminal's
-/// Ctrl-C is for the demo alone.
+/// Runs a worker, says its process id, and ends it when the pipe to this process closes, however that happens. A terminal's
+/// Ctrl-C is for this process alone.
 const TETHER: &str = r#"
 trap '' INT TERM HUP PIPE
 log=$1
@@ -32,6 +32,8 @@ wait "$worker"
 "#;
 
 pub struct Stage {
+    /// Of the workers, before their numbers.
+    name: &'static str,
     cluster: Option<LocalCluster>,
     workers: Vec<WorkerProcess>,
     environment: Vec<(String, String)>,
@@ -45,8 +47,8 @@ struct WorkerProcess {
 }
 
 impl Stage {
-    /// Workers get what the demo was given, so that both mean the same calendar and the same bounds.
-    pub async fn open(settings: &Settings) -> anyhow::Result<Stage> {
+    /// Workers get what this process was given, so that both mean the same calendar and the same bounds.
+    pub async fn open(settings: &Settings, name: &'static str) -> anyhow::Result<Stage> {
         let cluster = LocalCluster::start(Options::default()).await?;
         let shared = ["calendar.", "change.", "log.", "worker."];
         let given = settings.effective().into_iter().filter(|row| row.source != "default");
@@ -65,7 +67,7 @@ impl Stage {
         ] {
             environment.push((variable(key), value.to_owned()));
         }
-        Ok(Stage { cluster: Some(cluster), workers: Vec::new(), environment })
+        Ok(Stage { name, cluster: Some(cluster), workers: Vec::new(), environment })
     }
 
     pub fn connect_options(&self) -> anyhow::Result<ConnectOptions> {
@@ -77,15 +79,15 @@ impl Stage {
     pub async fn start_worker(&mut self) -> anyhow::Result<usize> {
         let number = self.workers.len() + 1;
         let log = self.cluster().folder().join(format!("worker-{number}.log"));
-        let program = std::env::current_exe().context("the demo's own program cannot be found")?;
+        let program = std::env::current_exe().context("the program of this process cannot be found")?;
         let mut shell = Command::new("sh")
-            .args(["-c", TETHER, "heyday-demo"])
+            .args(["-c", TETHER, "heyday-worker"])
             .arg(&log)
             .arg(program)
             .arg("worker")
             .env_clear()
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .env(variable("worker.name"), format!("demo-{number}"))
+            .env(variable("worker.name"), self.name_of(number))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -98,6 +100,15 @@ impl Stage {
         let pid = line.trim().parse().with_context(|| format!("no process id but {line:?}"))?;
         self.workers.push(WorkerProcess { shell, pid: Pid::from_raw(pid), log, killed: false });
         Ok(number)
+    }
+
+    /// Whether the owner that a lease names is the worker with this number, from 1.
+    pub fn is_named(&self, number: usize, owner: &str) -> bool {
+        owner.strip_prefix(&self.name_of(number)).is_some_and(|rest| rest.starts_with('-'))
+    }
+
+    fn name_of(&self, number: usize) -> String {
+        format!("{}-{number}", self.name)
     }
 
     /// Workers that were not killed.
@@ -115,6 +126,11 @@ impl Stage {
 
     pub fn cluster(&self) -> &LocalCluster {
         self.cluster.as_ref().expect("there until it is kept, at the very end")
+    }
+
+    /// To kill and restart nodes.
+    pub fn cluster_mut(&mut self) -> &mut LocalCluster {
+        self.cluster.as_mut().expect("there until it is kept, at the very end")
     }
 
     /// Lets the workers finish, as long as that may take.
