@@ -131,7 +131,7 @@ async function waitForGo() {
 async function main() {
   const settings = readSettings();
   const bound = setTimeout(() => fail(new Error(`not ready within ${STALL_MS_MAX / 1000} s`)), STALL_MS_MAX);
-  // BullMQ's own connection stays without automatic pipelines, which its maintainers advise against.
+  // BullMQ's own connection stays without automatic pipelines, which are not known to work there.
   const connection = connect(settings);
   const cluster = connect(settings, { enableAutoPipelining: true });
   const counts = await Promise.all(settings.tags.map((tag) => fill(settings, cluster, connection, tag)));
