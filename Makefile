@@ -8,7 +8,7 @@ SHELL := /bin/bash
 LOCKED := $(if $(CI),--locked)
 # What `make demo` passes on, for example: make demo DEMO="--seconds 60".
 DEMO ?=
-# What `make bench` passes on, for example: make bench BENCH="drain --rounds 3".
+# What `make bench` passes on, for example: make bench BENCH="drain --rounds 3"; and `make bench-core`: make bench-core BENCH=reduce.
 BENCH ?=
 # How long `make chaos` runs, from which seed (none: a random one, which it prints), and the kinds of faults where it shall not be all.
 MINUTES ?= 10
@@ -19,7 +19,7 @@ SEEDS ?= 10000
 # Only these servers of tools/matrix.
 SERVERS ?=
 
-.PHONY: help demo test simulation chaos test-matrix bench fmt lint prepare
+.PHONY: help demo test simulation chaos test-matrix bench bench-core fmt lint prepare
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \2/p' $(MAKEFILE_LIST) | awk '{ name = $$2; $$1 = $$2 = ""; printf "make %-13s%s\n", name, $$0 }'
@@ -61,6 +61,9 @@ bench: prepare ## what a change costs and how fast changes are applied, beside p
 	@cargo build $(LOCKED) --quiet --release --bin heyday
 	@target/release/heyday bench --output target/bench $(BENCH)
 	@echo "== target/bench/report.md, report.json and the plots beside them"
+
+bench-core: ## what one batch costs the worker's own processor, stage by stage, without a server; BENCH=… chooses
+	@cargo bench $(LOCKED) --bench core -- $(BENCH)
 
 fmt: ## format the code
 	@cargo fmt

@@ -56,6 +56,8 @@ pub use query::escaped;
 pub use reply::Reply;
 #[cfg(feature = "server")]
 pub use status::{Inspector, ShardFigures, ShardStatus, Status, UNREAD_COUNTED_MAX, WorkerStatus};
+#[cfg(feature = "testing")]
+pub use store::bare;
 #[cfg(feature = "server")]
 pub use store::{RedisLink, RedisStore};
 pub use tls::{Tls, TlsOptions};

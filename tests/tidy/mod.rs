@@ -39,7 +39,7 @@ fn relative(file: &Path) -> String {
 #[test]
 fn every_file_keeps_the_rules() {
     let mut files = Vec::new();
-    for folder in ["src", "tests", "examples"] {
+    for folder in ["src", "tests", "examples", "benches"] {
         rust_files(&root().join(folder), &mut files);
     }
     assert!(files.len() > 3, "found only {files:?}");

@@ -1,6 +1,8 @@
 //! The store on a real cluster. [`RedisLink`] is one shard's connection; what is asked about many shards, or from beside
 //! a shard's link, goes over one shared link per node.
 
+#[cfg(feature = "testing")]
+pub mod bare;
 mod commit;
 mod encode;
 mod failure;
