@@ -17,7 +17,7 @@ fn cluster_own_bench_in_smoke_mode_measures_everything_and_writes_its_report() {
     let report: serde_json::Value = serde_json::from_str(&run.stdout).expect("JSON");
     let chapters = report["chapters"].as_array().expect("chapters");
     let names: Vec<&str> = chapters.iter().filter_map(|chapter| chapter["name"].as_str()).collect();
-    assert_eq!(names, ["drain", "latency", "faults"]);
+    assert_eq!(names, ["drain", "latency", "growth", "idle", "readers", "faults"]);
     for table in chapters.iter().flat_map(|chapter| chapter["tables"].as_array().expect("tables")) {
         let rows = table["rows"].as_array().expect("rows");
         assert!(!rows.is_empty(), "{table}");

@@ -19,7 +19,7 @@ use crate::key::Keys;
 use crate::local::{LocalCluster, Options};
 use crate::position::EntryId;
 use crate::redis::layout::create_layout;
-use crate::redis::{ConnectOptions, NodeAddress, Pipeline, Pipes, Topology};
+use crate::redis::{ConnectOptions, NodeAddress, Pipeline, Pipes, Reply, Topology};
 use crate::shard::Shard;
 
 /// Commands of one node that are sent together while a field is prepared.
@@ -109,6 +109,23 @@ impl Ground {
         Ok(())
     }
 
+    /// Another value for a setting of all servers, which must be this run's own.
+    pub async fn configure(&self, name: &str, value: &str) -> anyhow::Result<()> {
+        ensure!(self.is_own(), "a given cluster keeps its settings");
+        self.servers.lock().await.every(&["CONFIG", "SET", name, value]).await
+    }
+
+    /// The present value of a setting.
+    pub async fn setting(&self, name: &str) -> anyhow::Result<String> {
+        self.servers.lock().await.setting(name).await
+    }
+
+    /// Bytes that the keys of all primaries take.
+    pub async fn data_bytes(&self) -> anyhow::Result<f64> {
+        let nodes = self.look().await?;
+        Ok(nodes.iter().filter(|node| node.primary).map(|node| node.data_bytes).sum())
+    }
+
     /// Returns once the replicas have all that was written so far.
     pub async fn settled(&self) -> anyhow::Result<()> {
         self.servers.lock().await.primaries(&["WAIT", "1", REPLICAS_WAIT_MILLISECONDS]).await
@@ -171,9 +188,27 @@ impl Field {
     }
 
     /// Commands to one node, for what is prepared or proven beside the measured part. An error reply is an error.
-    pub async fn submit(&self, node: &NodeAddress, pipeline: Pipeline) -> anyhow::Result<Vec<crate::redis::Reply>> {
+    pub async fn submit(&self, node: &NodeAddress, pipeline: Pipeline) -> anyhow::Result<Vec<Reply>> {
         let replies = self.pipes.get(node).await?.submit(pipeline).await?;
         replies.into_iter().map(|reply| Ok(reply.checked()?)).collect()
+    }
+
+    /// One command each, to the owner of its slot; the answers in the same order. An error reply is an error.
+    pub async fn ask(&self, questions: &[(u16, Pipeline)]) -> anyhow::Result<Vec<Reply>> {
+        let mut answers: Vec<Option<Reply>> = questions.iter().map(|_| None).collect();
+        let mut waiting: BTreeMap<NodeAddress, (Pipeline, Vec<usize>)> = BTreeMap::new();
+        for (at, (slot, command)) in questions.iter().enumerate() {
+            let address = self.hub.topology().node_of(*slot)?.address.clone();
+            let (pipeline, places) = waiting.entry(address).or_default();
+            pipeline.append(command);
+            places.push(at);
+        }
+        for (address, (pipeline, places)) in waiting {
+            for (at, reply) in places.into_iter().zip(self.submit(&address, pipeline).await?) {
+                answers[at] = Some(reply);
+            }
+        }
+        answers.into_iter().map(|answer| answer.context("an answer to each command")).collect()
     }
 
     async fn clear(&self) -> anyhow::Result<()> {

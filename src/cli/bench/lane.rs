@@ -49,6 +49,12 @@ impl Lane {
     pub async fn cpu(&self) -> anyhow::Result<Duration> {
         self.run(async { thread_cpu() }).await?
     }
+
+    /// How often this thread has waited since it began, and so been woken.
+    pub async fn wakeups(&self) -> anyhow::Result<u64> {
+        let usage = self.run(async { getrusage(UsageWho::RUSAGE_THREAD) }).await??;
+        Ok(usage.voluntary_context_switches().unsigned_abs())
+    }
 }
 
 impl Drop for Lane {

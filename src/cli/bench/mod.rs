@@ -5,12 +5,16 @@
 mod drain;
 mod faults;
 mod ground;
+mod growth;
 mod highest;
+mod idle;
 mod lane;
 mod latency;
 mod machine;
 mod pace;
 mod peer;
+mod quantile;
+mod readers;
 mod report;
 mod rounds;
 mod servers;
@@ -43,6 +47,9 @@ pub struct Arguments {
     /// Users that the changes are about [default: 32768, or 512 with --smoke]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     users: Option<u32>,
+    /// Friendships of the largest data set that is loaded
+    #[arg(long, default_value_t = 10_000_000)]
+    friendships_max: u64,
     /// Decides the changes
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -69,6 +76,12 @@ enum Subject {
     Drain,
     /// How long a change takes until somebody hears of it and can read it
     Latency,
+    /// Cost, memory, rolls and reads as data grows, and users with few and many friends
+    Growth,
+    /// What a worker and its servers cost while nothing changes
+    Idle,
+    /// How fast views are read, and at what cost
+    Readers,
     /// What a killed worker, a replaced primary and a moved slot cost
     Faults,
 }
@@ -81,6 +94,16 @@ pub struct Plan {
     pub users: u32,
     /// Whether everything is to run in seconds.
     pub smoke: bool,
+    /// Of the largest data set.
+    pub friendships_max: u64,
+}
+
+impl Plan {
+    /// Friendships of the data sets that are measured one after the other.
+    pub fn friendships(&self) -> impl Iterator<Item = u64> {
+        let sizes: &[u64] = if self.smoke { &[1000, 3000] } else { &[10_000, 1_000_000, 10_000_000] };
+        sizes.iter().copied().filter(|size| *size <= self.friendships_max)
+    }
 }
 
 impl Arguments {
@@ -91,6 +114,7 @@ impl Arguments {
             changes: or(self.changes, 200_000, 2_000) as usize,
             users: or(self.users, 32_768, 512),
             smoke: self.smoke,
+            friendships_max: self.friendships_max,
         }
     }
 }
@@ -129,6 +153,9 @@ async fn study(subject: Subject, ground: &Rc<Ground>, plan: &Plan, peers: &[peer
         Subject::Drain => drain::chapter(ground, plan, peers).await,
         Subject::Latency => latency::chapter(ground, plan).await,
         Subject::Faults => faults::chapter(ground, plan).await,
+        Subject::Growth => growth::chapter(ground, plan).await,
+        Subject::Idle => idle::chapter(ground, plan).await,
+        Subject::Readers => readers::chapter(ground, plan).await,
     }
 }
 

@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
+use super::report::Chapter;
 use super::servers::NodeUse;
 
 /// What a contestant does in its turn.
@@ -71,6 +72,14 @@ pub struct Outcome {
     pub samples: Vec<Sample>,
     /// Why it has no samples, or no further ones.
     pub failure: Option<String>,
+}
+
+impl Chapter {
+    /// Notes which contestants failed.
+    pub fn failed(&mut self, title: &str, outcomes: &[Outcome]) {
+        let failed = outcomes.iter().filter_map(|outcome| Some((&outcome.name, outcome.failure.as_ref()?)));
+        self.troubles.extend(failed.map(|(name, why)| format!("{title}: {name} failed: {why}")));
+    }
 }
 
 /// A contestant that fails is left out from then on, and the others go on.

@@ -33,7 +33,12 @@ pub struct NodeUse {
     pub commands: f64,
     /// Calls by command.
     pub calls: BTreeMap<String, f64>,
+    /// Microseconds that the same took to run, from the command's beginning to its end.
+    pub busy: BTreeMap<String, f64>,
     pub memory_bytes: f64,
+    /// Of these what keys take: without what connections, replication, and the file of appended commands hold back.
+    pub data_bytes: f64,
+    pub connections: f64,
 }
 
 impl Servers {
@@ -48,7 +53,7 @@ impl Servers {
     /// What every node has counted so far.
     pub async fn look(&mut self) -> anyhow::Result<Vec<NodeUse>> {
         let mut question = Pipeline::new();
-        question.push(&["INFO", "cpu", "stats", "replication", "memory", "commandstats"]);
+        question.push(&["INFO", "cpu", "clients", "stats", "replication", "memory", "commandstats"]);
         let mut found = Vec::new();
         for (address, link) in &mut self.nodes {
             let replies = link.request(&question, REPLY_TIMEOUT).await?;
@@ -67,6 +72,16 @@ impl Servers {
     /// The same to every node.
     pub async fn every(&mut self, words: &[&str]) -> anyhow::Result<()> {
         self.send(words, |_| true).await
+    }
+
+    /// What the first node has for a setting.
+    pub async fn setting(&mut self, name: &str) -> anyhow::Result<String> {
+        let (_, link) = self.nodes.first_mut().context("a cluster without nodes")?;
+        let mut question = Pipeline::new();
+        question.push(&["CONFIG", "GET", name]);
+        let replies = link.request(&question, REPLY_TIMEOUT).await?;
+        let value = replies.first().context("no answer to CONFIG GET")?.as_array()?.get(1);
+        Ok(value.with_context(|| format!("no setting {name}"))?.to_str()?.to_owned())
     }
 
     async fn send(&mut self, words: &[&str], wanted: impl Fn(usize) -> bool) -> anyhow::Result<()> {
@@ -115,17 +130,13 @@ async fn open(address: &NodeAddress, options: &ConnectOptions) -> anyhow::Result
     Ok(Link::connect(address, options).await?)
 }
 
-/// The difference of two looks, node by node; memory is what there is at the second.
+/// The difference of two looks, node by node; memory and connections are what there is at the second.
 pub fn between(before: &[NodeUse], after: &[NodeUse]) -> Vec<NodeUse> {
     before.iter().zip(after).map(|(before, after)| after.since(before)).collect()
 }
 
 impl NodeUse {
     fn since(&self, before: &NodeUse) -> NodeUse {
-        let calls = self.calls.iter().map(|(name, calls)| {
-            let earlier = before.calls.get(name).copied().unwrap_or_default();
-            (name.clone(), calls - earlier)
-        });
         NodeUse {
             node: self.node.clone(),
             primary: self.primary,
@@ -134,10 +145,21 @@ impl NodeUse {
             bytes_out: self.bytes_out - before.bytes_out,
             bytes_replicated: self.bytes_replicated - before.bytes_replicated,
             commands: self.commands - before.commands,
-            calls: calls.filter(|(_, calls)| *calls > 0.0).collect(),
+            calls: since(&before.calls, &self.calls),
+            busy: since(&before.busy, &self.busy),
             memory_bytes: self.memory_bytes,
+            data_bytes: self.data_bytes,
+            connections: self.connections,
         }
     }
+}
+
+fn since(before: &BTreeMap<String, f64>, after: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
+    let differences = after.iter().map(|(name, value)| {
+        let earlier = before.get(name).copied().unwrap_or_default();
+        (name.clone(), value - earlier)
+    });
+    differences.filter(|(_, difference)| *difference > 0.0).collect()
 }
 
 fn parse(node: &str, text: &str) -> NodeUse {
@@ -150,12 +172,24 @@ fn parse(node: &str, text: &str) -> NodeUse {
             "total_net_output_bytes" => found.bytes_out = number(),
             "total_net_repl_input_bytes" | "total_net_repl_output_bytes" => found.bytes_replicated += number(),
             "total_commands_processed" => found.commands = number(),
-            "used_memory" => found.memory_bytes = number(),
+            "used_memory" => {
+                found.memory_bytes = number();
+                found.data_bytes += number();
+            }
+            "mem_clients_normal" | "mem_total_replication_buffers" | "mem_aof_buffer" | "mem_cluster_links" => {
+                found.data_bytes -= number();
+            }
+            "connected_clients" => found.connections = number(),
             "role" => found.primary = value.trim() == "master",
             _ => {
-                let calls = value.strip_prefix("calls=").and_then(|rest| rest.split(',').next()?.parse().ok());
-                if let (Some(command), Some(calls)) = (name.strip_prefix("cmdstat_"), calls) {
-                    found.calls.insert(command.to_owned(), calls);
+                let Some(command) = name.strip_prefix("cmdstat_") else { continue };
+                for (what, number) in value.split(',').filter_map(|part| part.split_once('=')) {
+                    let counters = match what {
+                        "calls" => &mut found.calls,
+                        "usec" => &mut found.busy,
+                        _ => continue,
+                    };
+                    counters.insert(command.to_owned(), number.trim().parse().unwrap_or_default());
                 }
             }
         }
@@ -172,7 +206,9 @@ mod tests {
         let text = |cpu: &str, calls: u64| {
             format!(
                 "# Server\r\nrole:master\r\nused_cpu_sys:1.5\r\nused_cpu_user:{cpu}\r\nused_cpu_sys_children:7\r\n\
-                 total_net_input_bytes:100\r\nused_memory:4096\r\ncmdstat_hset:calls={calls},usec=12,usec_per_call=1.2\r\n"
+                 total_net_input_bytes:100\r\nused_memory:4096\r\nmem_clients_normal:96\r\nmem_aof_buffer:1000\r\n\
+                 cmdstat_hset:calls={calls},usec={},usec_per_call=1.2\r\n",
+                calls * 2
             )
         };
         let (before, after) = (parse("a", &text("0.25", 10)), parse("a", &text("0.75", 17)));
@@ -180,6 +216,7 @@ mod tests {
         let used = between(&[before], &[after]);
         assert_eq!((used[0].cpu_seconds, used[0].primary, used[0].bytes_in), (0.5, true, 0.0));
         assert_eq!(used[0].calls, BTreeMap::from([("hset".to_owned(), 7.0)]));
-        assert_eq!(used[0].memory_bytes, 4096.0);
+        assert_eq!(used[0].busy, BTreeMap::from([("hset".to_owned(), 14.0)]));
+        assert_eq!((used[0].memory_bytes, used[0].data_bytes), (4096.0, 3000.0));
     }
 }

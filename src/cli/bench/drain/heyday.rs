@@ -69,9 +69,22 @@ struct Member {
 
 impl Team {
     pub async fn start(ground: &Ground, field: &Field, workers: usize, batch: usize) -> anyhow::Result<Team> {
+        Team::with_options(ground, field, workers, |options| options.batch_changes_max = batch)
+    }
+
+    /// The same with other options than the settings have.
+    pub fn with_options(
+        ground: &Ground,
+        field: &Field,
+        workers: usize,
+        adapt: impl Fn(&mut worker::Options),
+    ) -> anyhow::Result<Team> {
         let mut members = Vec::new();
         for _ in 0..workers {
-            members.push(Member::start(ground, field, batch)?);
+            let settings = &ground.config.worker;
+            let mut options = settings.options(settings.id());
+            adapt(&mut options);
+            members.push(Member::start(ground, field, options)?);
         }
         Ok(Team { members })
     }
@@ -140,6 +153,15 @@ impl Team {
         Ok(sum)
     }
 
+    /// How often their threads have been woken so far.
+    pub async fn wakeups(&self) -> anyhow::Result<u64> {
+        let mut sum = 0;
+        for member in &self.members {
+            sum += member.lane.wakeups().await?;
+        }
+        Ok(sum)
+    }
+
     /// Lets all of them give up their shards in order.
     pub async fn stop(self) -> anyhow::Result<()> {
         for mut member in self.members {
@@ -169,14 +191,11 @@ pub struct Held {
 }
 
 impl Member {
-    fn start(ground: &Ground, field: &Field, batch: usize) -> anyhow::Result<Member> {
-        let config = &ground.config;
-        let mut options = config.worker.options(config.worker.id());
-        options.batch_changes_max = batch;
+    fn start(ground: &Ground, field: &Field, options: worker::Options) -> anyhow::Result<Member> {
         let metrics = Metrics::new(Health::new(options.lease_ttl));
         metrics.health().report(Readiness { preflight_passed: true, ..Readiness::default() });
         let (keys, layout) = (field.hub.keys().clone(), field.hub.layout().clone());
-        let (connect, rules) = (Arc::new(ground.options.clone()), Arc::new(config.rules()));
+        let (connect, rules) = (Arc::new(ground.options.clone()), Arc::new(ground.config.rules()));
         let (stop, stopped) = oneshot::channel::<()>();
         let lane = Lane::start("bench worker")?;
         let reported = metrics.clone();

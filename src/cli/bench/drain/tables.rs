@@ -70,8 +70,7 @@ pub async fn chapter(ground: &Rc<Ground>, plan: &Plan, peers: &[Program]) -> any
 impl Chapter {
     async fn compare(&mut self, plan: &Plan, title: &str, contestants: &mut [Box<dyn Contestant>]) {
         let outcomes = interleave(plan.rounds, contestants, tell).await;
-        let failed = outcomes.iter().filter_map(|outcome| Some((&outcome.name, outcome.failure.as_ref()?)));
-        self.troubles.extend(failed.map(|(name, why)| format!("{title}: {name} failed: {why}")));
+        self.failed(title, &outcomes);
         self.tables.push(table(title, &outcomes));
         self.plots.push(over_time(self.plots.len(), title, &outcomes));
     }
