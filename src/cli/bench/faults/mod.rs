@@ -178,7 +178,7 @@ fn fates(runs: &[Run]) -> Table {
 
 fn plots(run: &Run, slices: &[Slice]) -> Vec<Plot> {
     let marks: Vec<(f64, String)> =
-        run.strikes.iter().map(|strike| (strike.from, strike.fault.name().to_owned())).collect();
+        run.strikes.iter().map(|strike| (strike.from, strike.fault.mark().to_owned())).collect();
     let plot = |name: &str, title: &str, y: Axis, points: Vec<(f64, f64)>| Plot {
         name: name.to_owned(),
         title: title.to_owned(),

@@ -93,6 +93,16 @@ impl Fault {
             Fault::PrimaryKilled => "a primary killed (SIGKILL)",
         }
     }
+
+    /// For plots, where marks stand side by side.
+    pub fn mark(self) -> &'static str {
+        match self {
+            Fault::WorkerKilled => "worker killed",
+            Fault::FailedOver => "failover",
+            Fault::SlotMoved => "slot moved",
+            Fault::PrimaryKilled => "primary killed",
+        }
+    }
 }
 
 pub async fn run(ground: &Ground, script: Script) -> anyhow::Result<Run> {
