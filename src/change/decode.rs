@@ -49,7 +49,7 @@ impl Change {
             && let Some(kind) = raw.take("type")
             && raw.change(kind, u64::MAX).is_ok()
         {
-            names.extend(raw.known.iter().filter(|(_, value)| value.is_some()).map(|(name, _)| (*name).to_owned()));
+            names.extend(KNOWN.iter().filter(|name| raw.gives(name)).map(|name| (*name).to_owned()));
             names.extend(raw.profile.iter().map(|(name, _)| format!("profile.{name}")));
             names.extend(raw.unknown.iter().map(|name| String::from_utf8_lossy(name).into_owned()));
         }
@@ -57,9 +57,10 @@ impl Change {
     }
 }
 
-/// The known fields of an entry, each taken at most once.
+/// The fields of an entry, each taken at most once.
 struct Raw<'a> {
-    known: [(&'static str, Option<&'a str>); KNOWN.len()],
+    /// Those with a meaning. An entry has few, so a scan is cheaper than a place for each there is.
+    given: Vec<(&'static str, &'a str)>,
     profile: Vec<(&'a str, &'a str)>,
     unknown: Vec<&'a Bytes>,
 }
@@ -75,10 +76,10 @@ const OTHERS_BYTES_MAX: usize = MIRROR_USERS_MAX * (USER_BYTES_MAX + 1);
 
 impl<'a> Raw<'a> {
     fn gather(fields: &'a Fields, limits: &Limits) -> Result<Raw<'a>, Rejection> {
-        let mut raw = Raw { known: KNOWN.map(|name| (name, None)), profile: Vec::new(), unknown: Vec::new() };
+        let mut raw = Raw { given: Vec::with_capacity(fields.len()), profile: Vec::new(), unknown: Vec::new() };
         for (name, value) in fields {
             let reject = |problem| Rejection::new(String::from_utf8_lossy(name), Some(value), problem);
-            let known = raw.known.iter_mut().find(|(known, _)| known.as_bytes() == name);
+            let known = KNOWN.iter().find(|known| known.as_bytes() == name);
             if known.is_none() && !name.starts_with(PROFILE_PREFIX) {
                 raw.unknown.push(name);
                 continue;
@@ -93,8 +94,8 @@ impl<'a> Raw<'a> {
             }
             let text = std::str::from_utf8(value).map_err(|_| reject(Problem::NotUtf8))?;
             match known {
-                Some((_, Some(_))) => return Err(reject(Problem::Repeated)),
-                Some((_, slot)) => *slot = Some(text),
+                Some(known) if raw.gives(known) => return Err(reject(Problem::Repeated)),
+                Some(known) => raw.given.push((known, text)),
                 None => {
                     let field = std::str::from_utf8(name).map_err(|_| reject(Problem::NotUtf8))?;
                     raw.profile.push((&field[PROFILE_PREFIX.len()..], text));
@@ -105,7 +106,12 @@ impl<'a> Raw<'a> {
     }
 
     fn take(&mut self, name: &str) -> Option<&'a str> {
-        self.known.iter_mut().find(|(known, _)| *known == name).and_then(|(_, value)| value.take())
+        let at = self.given.iter().position(|(given, _)| *given == name)?;
+        Some(self.given.swap_remove(at).1)
+    }
+
+    fn gives(&self, name: &str) -> bool {
+        self.given.iter().any(|(given, _)| *given == name)
     }
 
     fn change(&mut self, kind: &'a str, now: u64) -> Result<Change, Rejection> {
@@ -364,7 +370,7 @@ impl<'a> Raw<'a> {
 
     /// The first field that nothing has taken.
     fn left_over(&self, kind: &str) -> Option<Rejection> {
-        let known = self.known.iter().find(|(_, value)| value.is_some()).map(|(name, _)| (*name).to_owned());
+        let known = KNOWN.iter().find(|name| self.gives(name)).map(|name| (*name).to_owned());
         let profile = || self.profile.first().map(|(name, _)| format!("profile.{name}"));
         let field = known.or_else(profile).map(|field| Rejection::new(field, None, Problem::UnknownField));
         field.or_else(|| self.unknown(kind))
