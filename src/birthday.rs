@@ -55,6 +55,21 @@ pub struct Next {
 
 /// A leap year: a birthday without a year may be 29 February.
 const YEAR_LEAP: i16 = 2000;
+/// The longest text form.
+const TEXT_BYTES_MAX: usize = "YYYY-MM-DD".len();
+
+/// The text form of a birthday, without memory of its own: views are full of them.
+#[derive(Clone, Copy)]
+pub struct Text {
+    bytes: [u8; TEXT_BYTES_MAX],
+    length: usize,
+}
+
+impl Text {
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.length]).expect("digits and hyphens")
+    }
+}
 
 impl Birthday {
     pub fn parse(text: &str) -> Result<Birthday, ParseError> {
@@ -76,6 +91,28 @@ impl Birthday {
             }
             _ => Err(ParseError::Form),
         }
+    }
+
+    pub fn text(self) -> Text {
+        let digit = |number: u16| b'0' + (number % 10) as u8;
+        let pair = |number: i8| [digit(number.unsigned_abs() as u16 / 10), digit(number.unsigned_abs().into())];
+        let mut bytes = *b"YYYY-MM-DD";
+        let length = match self {
+            Birthday::Unknown => 0,
+            Birthday::Day { month, day } => {
+                let ([m, n], [d, e]) = (pair(month), pair(day));
+                bytes[..7].copy_from_slice(&[b'-', b'-', m, n, b'-', d, e]);
+                7
+            }
+            Birthday::Date(date) => {
+                let year = date.year().unsigned_abs();
+                bytes[..4].copy_from_slice(&[1000, 100, 10, 1].map(|unit| digit(year / unit)));
+                bytes[5..7].copy_from_slice(&pair(date.month()));
+                bytes[8..].copy_from_slice(&pair(date.day()));
+                bytes.len()
+            }
+        };
+        Text { bytes, length }
     }
 
     /// Whether it is a day that most years do not have.
@@ -143,11 +180,7 @@ fn digits(bytes: &[u8]) -> Result<i16, ParseError> {
 
 impl fmt::Display for Birthday {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Birthday::Unknown => Ok(()),
-            Birthday::Day { month, day } => write!(f, "--{month:02}-{day:02}"),
-            Birthday::Date(date) => write!(f, "{:04}-{:02}-{:02}", date.year(), date.month(), date.day()),
-        }
+        f.write_str(self.text().as_str())
     }
 }
 

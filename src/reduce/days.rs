@@ -32,17 +32,15 @@ impl<'a> Days<'a> {
     /// What became of the dates of a user's friends. `tz` is what the user's profile says now.
     pub fn note(&mut self, user: &UserId, tz: Option<&str>, changes: &[DateChange<'_>]) {
         let (calendar, window, mut zone) = (self.calendar, self.window, None);
-        let days = |birthday: Option<Birthday>| -> Vec<Date> {
-            birthday.into_iter().flat_map(|birthday| calendar.days(birthday, window)).collect()
-        };
+        let days =
+            |birthday: Option<Birthday>| birthday.map(|birthday| calendar.days(birthday, window)).into_iter().flatten();
         for change in changes {
             // Somebody born on 29 February may stand where another setting of `leap_day` put them.
-            let before = change.before.into_iter().flat_map(|birthday| calendar.all_days(birthday, window));
-            let (before, after): (Vec<Date>, Vec<Date>) = (before.collect(), days(change.after));
-            for date in before.into_iter().filter(|date| !after.contains(date)) {
+            let before = change.before.map(|birthday| calendar.all_days(birthday, window)).into_iter().flatten();
+            for date in before.filter(|date| days(change.after).all(|after| after != *date)) {
                 self.days.entry(date).or_default().removed.push(day_member(user, change.friend));
             }
-            for date in after {
+            for date in days(change.after) {
                 let zone = zone.get_or_insert_with(|| calendar.zone(tz));
                 let member = (calendar.due(zone, date), day_member(user, change.friend));
                 self.days.entry(date).or_default().added.push(member);

@@ -3,7 +3,7 @@
 use super::named::Named;
 use super::user::DateChange;
 use super::{Op, Outcome, UserLoaded, UserPlan};
-use crate::birthday::Birthday;
+use crate::birthday::{Birthday, Text};
 use crate::change::{Snapshot, UserId};
 use crate::key::Key;
 
@@ -63,23 +63,26 @@ impl<'a> Friends<'a> {
     }
 
     /// Appends the commands, and what became of dates; whether there is any.
-    pub fn write<'s>(&'s self, key: Key, ops: &mut Vec<Op>, dates: &mut Vec<DateChange<'s>>) -> bool {
+    pub fn write<'s>(&'s self, key: impl FnOnce() -> Key, ops: &mut Vec<Op>, dates: &mut Vec<DateChange<'s>>) -> bool {
         let (mut set, mut deleted) = (Vec::new(), Vec::new());
         for (name, friend) in self.0.iter().filter(|(_, friend)| friend.changes()) {
             match friend.now {
-                Some(birthday) => set.push((name.to_owned(), birthday.to_string())),
+                Some(birthday) => set.push((name.to_owned(), birthday.text().as_str().to_owned())),
                 None => deleted.push(name.to_owned()),
             }
             dates.push(DateChange { friend: name, before: friend.before.map(Birthday::lenient), after: friend.now });
         }
-        let changes = !set.is_empty() || !deleted.is_empty();
+        if set.is_empty() && deleted.is_empty() {
+            return false;
+        }
+        let key = key();
         if !deleted.is_empty() {
             ops.push(Op::HashDelete { key: key.clone(), fields: deleted });
         }
         if !set.is_empty() {
             ops.push(Op::HashSet { key, fields: set });
         }
-        changes
+        true
     }
 }
 
@@ -99,6 +102,6 @@ impl Friend<'_> {
 
     fn changes(&self) -> bool {
         // A spoilt date that is set anew is written, whatever it is read as.
-        self.touched && self.now.map(|date| date.to_string()).as_deref() != self.before
+        self.touched && self.now.map(Birthday::text).as_ref().map(Text::as_str) != self.before
     }
 }

@@ -177,7 +177,7 @@ impl<'a> Profile<'a> {
     }
 
     /// Appends the commands; whether there are any. `now` is the server's time.
-    pub fn write(&self, key: Key, now: u64, ops: &mut Vec<Op>) -> bool {
+    pub fn write(&self, key: impl FnOnce() -> Key, now: u64, ops: &mut Vec<Op>) -> bool {
         let (mut set, mut deleted) = (Vec::new(), Vec::new());
         if self.is_written() {
             self.write_head(&mut set);
@@ -196,6 +196,10 @@ impl<'a> Profile<'a> {
             }
         }
         set.extend(self.last_activity.map(|at| (LAST_ACTIVITY_FIELD.to_owned(), at.to_string())));
+        if set.is_empty() && deleted.is_empty() {
+            return false;
+        }
+        let key = key();
         if !deleted.is_empty() {
             ops.push(Op::HashDelete { key: key.clone(), fields: deleted });
         }

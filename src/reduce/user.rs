@@ -278,7 +278,7 @@ impl<'a> Working<'a> {
             return self.write_forgotten(keys, rules, (at, order), ops);
         }
         let mut written = Written::default();
-        if self.friends.write(keys.birthdays(&self.plan.user), ops, &mut written.dates) {
+        if self.friends.write(|| keys.birthdays(&self.plan.user), ops, &mut written.dates) {
             written.views = written.views.with(Views::BIRTHDAYS);
         }
         self.move_days(&mut written);
@@ -360,7 +360,7 @@ impl<'a> Working<'a> {
             written.views = written.views.with(Views::PROFILE).with(Views::ACTIVITY);
             return;
         }
-        if self.profile.write(keys.profile(&self.plan.user), now, ops) {
+        if self.profile.write(|| keys.profile(&self.plan.user), now, ops) {
             written.views = written.views.with(Views::PROFILE);
         }
         if self.activity.write(keys, ops) || self.profile.is_newly_active() {

@@ -269,6 +269,10 @@ impl<'a> Versions<'a> {
 
     /// Appends the commands; whether anything was set.
     pub fn write(&self, keys: &ShardKeys, rules: &Rules, now: u64, ops: &mut Vec<Op>) -> bool {
+        // Most users have no versions at all.
+        if self.slots.is_empty() && self.sample.is_empty() {
+            return false;
+        }
         let touched = || self.slots.iter().filter(|(_, slot)| slot.touched);
         let set: Vec<_> =
             touched().filter_map(|(field, slot)| slot.stored.map(|mark| (field.to_owned(), mark.text()))).collect();
@@ -283,6 +287,9 @@ impl<'a> Versions<'a> {
         let mut deleted: Vec<_> = pruned.chain(forgotten).collect();
         deleted.sort_unstable();
         deleted.dedup();
+        if set.is_empty() && deleted.is_empty() {
+            return false;
+        }
         let key = keys.versions(&self.plan.user);
         if !deleted.is_empty() {
             ops.push(Op::HashDelete { key: key.clone(), fields: deleted });
