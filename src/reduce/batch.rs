@@ -1,6 +1,7 @@
 //! A batch as one commit.
 
-use std::collections::HashMap;
+use bytes::Bytes;
+use foldhash::HashMap;
 
 use super::days::Days;
 use super::jobs::JobChange;
@@ -13,7 +14,6 @@ use crate::change::{Change, Fields, Rejection, SHARD_PRODUCER, UserId};
 use crate::key::ShardKeys;
 use crate::position::{CommitId, EntryId, Order};
 use crate::signal::{Signal, Views};
-use bytes::Bytes;
 
 /// Settles every entry of `batch` on top of `state`, in order. `plan` and `loaded` belong to this batch and state.
 pub fn reduce(

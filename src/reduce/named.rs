@@ -1,7 +1,8 @@
 //! Values by name while a batch is reduced.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+
+use foldhash::HashMap;
 
 /// In the order of first mention.
 pub(super) struct Named<'a, T> {

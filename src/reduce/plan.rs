@@ -1,7 +1,8 @@
 //! What must be loaded for a batch, and what was loaded.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+
+use foldhash::{HashMap, HashSet};
 
 use super::{Decoded, Jobs, Rules, ShardState};
 use crate::birthday::Birthday;
@@ -145,14 +146,19 @@ impl Plan {
         let mut index = Index::default();
         let live = batch.iter().filter(|decoded| decoded.entry.id > state.applied);
         for change in live.filter_map(|decoded| decoded.change.as_ref().ok()) {
-            if let Some(event) = &change.event {
-                push_new(&mut index.events, &mut plan.events, event);
+            if let Some(event) = &change.event
+                && index.events.insert(event)
+            {
+                plan.events.push(event.clone());
             }
-            if let Some(producer) = producer_of(change) {
-                push_new(&mut index.producers, &mut plan.producers, &producer);
+            if let Some(producer) = producer_of(change)
+                && !index.producers.contains(&producer)
+            {
+                plan.producers.push(producer.clone().into_owned());
+                index.producers.insert(producer);
             }
             for user in change.users() {
-                let at = *index.users.entry(user.clone()).or_insert_with(|| {
+                let at = *index.users.entry(user).or_insert_with(|| {
                     let forgotten = jobs.forgotten(user);
                     plan.users.push(UserPlan { rebuild: state.rebuild, ..UserPlan::new(user.clone(), forgotten) });
                     plan.users.len() - 1
@@ -215,17 +221,12 @@ fn extends(action: &Action) -> bool {
     matches!(action, Action::Profile { .. } | Action::Birthday { .. })
 }
 
+/// What the plan names already.
 #[derive(Default)]
-struct Index {
-    users: HashMap<UserId, usize>,
-    events: HashMap<String, ()>,
-    producers: HashMap<String, ()>,
-}
-
-fn push_new(seen: &mut HashMap<String, ()>, list: &mut Vec<String>, item: &str) {
-    if seen.insert(item.to_owned(), ()).is_none() {
-        list.push(item.to_owned());
-    }
+struct Index<'a> {
+    users: HashMap<&'a UserId, usize>,
+    events: HashSet<&'a str>,
+    producers: HashSet<Cow<'a, str>>,
 }
 
 impl UserPlan {
