@@ -110,13 +110,11 @@ impl Command<'_> {
     /// One argument made of several parts, without putting them together first.
     pub fn arg_parts(&mut self, parts: &[impl AsRef<[u8]>]) -> &mut Self {
         let length: usize = parts.iter().map(|part| part.as_ref().len()).sum();
-        let digits = Decimal::new(length as u64);
-        let digits = digits.as_bytes();
+        let header = Header::new(length as u64);
+        let header = header.as_bytes();
         let buffer = &mut self.pipeline.buffer;
-        buffer.reserve(digits.len() + length + 5);
-        buffer.push(b'$');
-        buffer.extend_from_slice(digits);
-        buffer.extend_from_slice(b"\r\n");
+        buffer.reserve(header.len() + length + 2);
+        buffer.extend_from_slice(header);
         for part in parts {
             buffer.extend_from_slice(part.as_ref());
         }
@@ -162,6 +160,27 @@ fn set_number(buffer: &mut Vec<u8>, position: usize, number: u64) {
     buffer[position..=position + further].copy_from_slice(digits);
 }
 
+/// The line in front of an argument, on the stack.
+struct Header {
+    line: [u8; 23],
+    start: u8,
+}
+
+impl Header {
+    fn new(length: u64) -> Self {
+        let mut line = [0; 23];
+        let mut start = line.len() - 2;
+        line[start..].copy_from_slice(b"\r\n");
+        start = write_digits(&mut line[..start], length) - 1;
+        line[start] = b'$';
+        Self { line, start: start as u8 }
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        &self.line[usize::from(self.start)..]
+    }
+}
+
 /// A number as decimal digits on the stack.
 struct Decimal {
     digits: [u8; 20],
@@ -169,21 +188,27 @@ struct Decimal {
 }
 
 impl Decimal {
-    fn new(mut number: u64) -> Self {
+    fn new(number: u64) -> Self {
         let mut digits = [0; 20];
-        let mut start = digits.len();
-        loop {
-            start -= 1;
-            digits[start] = b'0' + (number % 10) as u8;
-            number /= 10;
-            if number == 0 {
-                return Self { digits, start: start as u8 };
-            }
-        }
+        let start = write_digits(&mut digits, number) as u8;
+        Self { digits, start }
     }
 
     fn as_bytes(&self) -> &[u8] {
         &self.digits[usize::from(self.start)..]
+    }
+}
+
+/// Fills `space` from its end; answers where the digits begin.
+fn write_digits(space: &mut [u8], mut number: u64) -> usize {
+    let mut start = space.len();
+    loop {
+        start -= 1;
+        space[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return start;
+        }
     }
 }
 
