@@ -111,8 +111,8 @@ impl Answers {
             loaded.profile_length = loaded.profile.len() as u64;
         } else if plan.profile {
             let values = self.take(|| format!("HMGET {}", keys.profile(user)), texts)?;
-            let names = plan.profile_fields().map(str::to_owned);
-            loaded.profile = names.zip(values).filter_map(|(name, value)| Some((name, value?))).collect();
+            let fields = plan.profile_fields().zip(values);
+            loaded.profile = fields.filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
         }
         if !plan.fields.is_empty() && !plan.whole {
             loaded.profile_length = self.take(|| format!("HLEN {}", keys.profile(user)), |reply| reply.as_u64())?;
