@@ -7,6 +7,8 @@ use std::time::Duration;
 use jiff::Span;
 use jiff::civil::Date;
 
+use crate::birthday::Birthday;
+
 /// Days that are counted, up to the user's today.
 pub const DAYS_KEPT: u16 = 31;
 /// How long the days outlive the last activity.
@@ -57,7 +59,7 @@ pub fn first_day(today: Date) -> Date {
 
 /// A field's name as the day it stands for: `YYYY-MM-DD` and nothing else.
 pub fn day_of(name: &str) -> Option<Date> {
-    name.parse::<Date>().ok().filter(|date| date.to_string() == name)
+    Birthday::parse(name).ok()?.date()
 }
 
 /// A field's value: a whole number in digits.

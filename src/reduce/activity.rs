@@ -7,6 +7,7 @@ use jiff::civil::Date;
 
 use super::{Op, UserLoaded, UserPlan};
 use crate::activity::{KEPT_FOR, WEIGHT_SUM_MAX, day_of, first_day, read};
+use crate::birthday::Birthday;
 use crate::key::{Key, ShardKeys};
 
 /// Days after today that stay where they are.
@@ -15,6 +16,7 @@ const AHEAD_DAYS_MAX: i64 = 2;
 pub(super) struct Activity<'a> {
     plan: &'a UserPlan,
     loaded: &'a UserLoaded,
+    stored: BTreeMap<Date, u64>,
     days: BTreeMap<Date, u64>,
     /// Whether a day was counted, so that the key is to live on.
     counted: bool,
@@ -33,7 +35,8 @@ struct Top {
 
 impl<'a> Activity<'a> {
     pub fn new(plan: &'a UserPlan, loaded: &'a UserLoaded) -> Activity<'a> {
-        Activity { plan, loaded, days: read(&loaded.days), counted: false, top: Top::new(plan, loaded) }
+        let stored = read(&loaded.days);
+        Activity { plan, loaded, days: stored.clone(), stored, counted: false, top: Top::new(plan, loaded) }
     }
 
     /// Counts a weight on a day of the user's; one that is too long ago counts for the category alone.
@@ -70,12 +73,12 @@ impl<'a> Activity<'a> {
     }
 
     fn write_days(&self, key: Key, ops: &mut Vec<Op>) {
-        let stored = read(&self.loaded.days);
         let stays = |name: &str| day_of(name).is_some_and(|day| self.days.contains_key(&day));
         let names = self.loaded.days.iter().map(|(name, _)| name);
         let deleted: Vec<String> = names.filter(|name| !stays(name)).cloned().collect();
-        let changed = self.days.iter().filter(|(day, sum)| stored.get(day) != Some(sum));
-        let set: Vec<_> = changed.map(|(day, sum)| (day.to_string(), sum.to_string())).collect();
+        let changed = self.days.iter().filter(|(day, sum)| self.stored.get(day) != Some(sum));
+        let set: Vec<_> =
+            changed.map(|(day, sum)| (Birthday::Date(*day).text().as_str().to_owned(), sum.to_string())).collect();
         if !deleted.is_empty() {
             ops.push(Op::HashDelete { key: key.clone(), fields: deleted });
         }
