@@ -44,7 +44,7 @@ impl UserView {
                 if !self.would_pass(friend.as_str(), told.version) {
                     return (false, None);
                 }
-                self.orders.insert(friend.to_string(), known.map_or(*order, |known| known.max(*order)));
+                self.orders.insert(friend.to_string(), *order);
                 (self.own_side(told, at), None)
             }
             Kind::Forgotten { friend, order } => {

@@ -101,7 +101,9 @@ impl<'a> Versions<'a> {
         if !self.newer(friend.as_str(), moment, removes) {
             return false;
         }
-        self.set_order(friend, order.max(stored));
+        // The order of what decides from here on, also where its version let it pass something later: whether it was before the
+        // friend was forgotten is told by its own.
+        self.set_order(friend, order);
         true
     }
 

@@ -35,3 +35,17 @@ fn a_forgotten_user_is_put_aside_and_worked_off() {
         ],
     );
 }
+
+#[test]
+fn a_friendship_that_its_version_let_pass_goes_with_a_friend_who_was_forgotten_after_it() {
+    let mut met = story().with("versions", "77:", "1795978799000-5-0").with("versions", "77", "23:1795978799000");
+    met.extent = (1, true);
+    // It was on its way for long: the user has ended the friendship since, with a lower version.
+    let added = "type=mirror.add user=42 friend=77 order=1795978797000-0-1 version=120 producer=shard:1 seq=1-1";
+    // Before the friend was forgotten, and after.
+    let forgotten = "type=mirror.forget user=42 friend=77 order=1795978798000-0-1 producer=shard:1 seq=1-2";
+    let commit = met.commit(&[added, forgotten]);
+    assert_eq!(commit.outcomes, [Applied, Applied]);
+    let commands: Vec<String> = commit.ops.iter().map(text).collect();
+    assert!(!commands.iter().any(|command| command.starts_with("HSET user:{t}:42:birthdays")), "{commands:?}");
+}
