@@ -86,7 +86,7 @@ impl Oracle {
     }
 
     /// The next entry of a shard's stream; no fields where it was trimmed before it was applied. One that was told
-    /// before only counts: a server that forgot its acknowledgement delivered it again.
+    /// before is nothing new: a server that forgot its acknowledgement delivered it again.
     pub fn entry(&mut self, shard: Shard, id: EntryId, fields: Option<&Fields>) {
         let told = fields.and_then(|fields| decode::decode(fields, &self.rules.limits, id.milliseconds));
         let astray = told.as_ref().and_then(|told| told.users.iter().find(|user| self.layout.shard_of(user) != shard));
@@ -96,11 +96,10 @@ impl Oracle {
         });
         let view = self.shards.entry(shard).or_default();
         view.rebuild = self.rebuild;
-        view.counts.entries += 1;
         if id <= view.applied {
-            view.counts.skipped += 1;
             return;
         }
+        view.counts.entries += 1;
         view.applied = id;
         let rejection = match told.filter(|_| stray.is_none()) {
             Some(told) => match view.change(&told, id, shard, &self.rules) {

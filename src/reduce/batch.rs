@@ -31,13 +31,18 @@ pub fn reduce(
     let mut after = state.next(window);
     after.order = reduction.order;
     after.applied = batch.last().map_or(state.applied, |decoded| decoded.entry.id.max(state.applied));
-    after.counts.entries += batch.len() as u64;
+    // What was settled before is only acknowledged again.
+    let new = batch.iter().filter(|decoded| decoded.entry.id > state.applied).count();
+    after.counts.entries += new as u64;
     after.counts.dead += dead_kinds.len() as u64;
     let changed = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Applied | Outcome::Dead)).count();
-    after.counts.skipped += (batch.len() - changed) as u64;
+    after.counts.skipped += (new - changed) as u64;
     let effects = reduction.write(after.last);
+    let settled: Vec<EntryId> = batch.iter().map(|decoded| decoded.entry.id).collect();
+    let pends = |id: &EntryId| loaded.pending > 1 || loaded.pending_first == Some(*id);
     Commit {
-        acks: batch.iter().map(|decoded| decoded.entry.id).collect(),
+        acks: settled.iter().copied().filter(pends).collect(),
+        settled,
         ops: effects.ops,
         signal: Signal {
             id: after.last,
@@ -75,6 +80,7 @@ impl Commit {
         enqueue(place.keys, after.last, &relays, &mut ops);
         note_jobs(place.keys, &jobs, &mut ops);
         Commit {
+            settled: Vec::new(),
             acks: Vec::new(),
             ops,
             signal: Signal { id: after.last, previous: before.last, at_milliseconds: at, users },

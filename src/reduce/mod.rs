@@ -155,6 +155,9 @@ pub enum Outcome {
 /// One transaction: all of it happens, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
+    /// Every entry of the batch, in order; none of a step that no entry asked for.
+    pub settled: Vec<EntryId>,
+    /// Those of them that may be pending.
     pub acks: Vec<EntryId>,
     pub ops: Vec<Op>,
     pub signal: Signal,

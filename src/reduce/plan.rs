@@ -81,7 +81,8 @@ pub struct Loaded {
     pub generation: u64,
     /// The last commit stored now.
     pub last: CommitId,
-    /// The oldest pending entry of the group.
+    /// How many entries are pending in the group, and the oldest of them.
+    pub pending: u64,
     pub pending_first: Option<EntryId>,
     pub users: Vec<UserLoaded>,
     pub events: Vec<bool>,

@@ -52,7 +52,12 @@ pub(super) async fn settle<S: Store>(
         if wider.is_some() {
             continue;
         }
-        if loaded.pending_first != batch.decoded.first().map(|decoded| decoded.entry.id) {
+        // Acknowledgements that a server forgot, or entries that were deleted while they were pending.
+        if batch
+            .decoded
+            .first()
+            .is_some_and(|first| loaded.pending_first.is_some_and(|pending| pending < first.entry.id))
+        {
             return Ok(Settled::Behind);
         }
         let rules = &owner.context.rules;
@@ -196,7 +201,7 @@ pub(super) fn check_fence<S: Store>(
 /// shard and at the log's tip, and tells what is wrong.
 pub(super) fn check_written<S: Store>(owner: &Owner<S>, errors: &[String]) -> Result<(), Interrupt> {
     let keys = &owner.keys;
-    let keys = [&keys.log, &keys.dead_letters, &keys.users, &keys.state, &keys.outbox, &keys.fanout];
+    let keys = [&keys.changes, &keys.log, &keys.dead_letters, &keys.users, &keys.state, &keys.outbox, &keys.fanout];
     match errors.iter().find(|error| keys.iter().any(|key| error.contains(key.as_str()))) {
         None => Ok(()),
         Some(error) => Err(Interrupt::Broken(store::Error {

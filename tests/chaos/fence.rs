@@ -1,5 +1,5 @@
 //! A commit that stops on its way, at the one point where only the fence helps: after WATCH, before EXEC. And a read that
-//! goes on waiting for an owner that is gone, where only the order guard helps.
+//! goes on waiting for an owner that is gone, where it helps that a batch is what follows the applied entry.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 #!lua
 -- KEYS  1 lease  2 state  3 changes  4 log  5 users  6 producers  7 dead letters  8 outbox  9 fanout
 -- ARGV  1 worker  2 time to live of the lease (ms)  3 group
--- Answers {'held', worker}, {'foreign', what is wrong} or {'mine', cause, generation, last, applied, entries, dead, skipped,
--- order, first, open, rolled}.
+-- Answers {'held', worker}, {'foreign', what is wrong} or {'mine', cause, read, generation, last, applied, entries, dead, skipped,
+-- order, first, open, rolled}. `read` is how many entries the stream has had up to the applied one; false where Redis cannot tell.
 -- The cause is why the lease was free: first, released, expired or same, as `store::Cause` has them.
 -- Everything is looked at before anything is written, since a script is not rolled back.
 
@@ -97,6 +97,31 @@ if major < applied_major or (major == applied_major and minor < applied_minor) t
     redis.call('XSETID', KEYS[3], applied)
 end
 
+local function fields(list)
+    local found = {}
+    for at = 1, #list, 2 do
+        found[list[at]] = list[at + 1]
+    end
+    return found
+end
+
+local added = fields(redis.call('XINFO', 'STREAM', KEYS[3]))['entries-added']
+local read = false
+if #redis.call('XRANGE', KEYS[3], '(' .. applied, '+', 'COUNT', 1) == 0 then
+    read = string.format('%.0f', added)
+end
+for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[3])) do
+    local found = fields(group)
+    if not read and found['name'] == ARGV[3] and found['lag'] then
+        local pending = redis.call('XPENDING', KEYS[3], ARGV[3])
+        local first_major, first_minor = parts(pending[2] or '0-0')
+        -- What is pending though it is applied is counted twice; that is rare, and then nothing is known.
+        if pending[1] == 0 or first_major > applied_major or (first_major == applied_major and first_minor > applied_minor) then
+            read = string.format('%.0f', math.max(added - found['lag'] - pending[1], 0))
+        end
+    end
+end
+
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 redis.call('HSET', KEYS[2], 'generation', string.format('%.0f', generation), 'owner', ARGV[1],
     'moves', string.format('%.0f', moves))
@@ -104,5 +129,5 @@ if cause ~= 'same' then
     redis.call('HSET', KEYS[2], 'owned_at', string.format('%.0f', now))
     redis.call('HDEL', KEYS[2], 'released_at')
 end
-return {'mine', cause, unpack(redis.call('HMGET', KEYS[2], 'generation', 'last', 'applied', 'entries', 'dead', 'skipped',
+return {'mine', cause, read, unpack(redis.call('HMGET', KEYS[2], 'generation', 'last', 'applied', 'entries', 'dead', 'skipped',
     'order', 'first', 'open', 'rolled'))}

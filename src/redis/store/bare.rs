@@ -28,7 +28,7 @@ pub fn loaded(keys: &ShardKeys, plan: &Plan, bytes: &[u8]) -> Result<Loaded, Err
 }
 
 pub fn ask_commit(pipeline: &mut Pipeline, keys: &ShardKeys, commit: &Commit) {
-    encode::commit(pipeline, keys, commit);
+    encode::commit(pipeline, keys, commit, Some(0));
 }
 
 pub fn committed(keys: &ShardKeys, commit: &Commit, bytes: &[u8]) -> Result<Committed, Error> {

@@ -16,22 +16,33 @@ const SEEN: &str = "";
 /// look when commands are queued either), and so would write them a second time. Short, as it travels with every commit.
 const PUBLISH: &str = "return redis.call('SPUBLISH',ARGV[1],ARGV[2])";
 
-/// Reads delivered entries anew, together with who holds each and how often it was delivered.
-pub(super) fn read_pending(pipeline: &mut Pipeline, keys: &ShardKeys, count: usize) {
+/// Reads delivered entries anew, together with who holds each and how often it was delivered, and what follows `applied`.
+pub(super) fn read_pending(pipeline: &mut Pipeline, keys: &ShardKeys, (applied, count): (EntryId, usize)) {
     let mut command = read(pipeline, count);
     command.arg("STREAMS").arg(keys.changes.as_bytes()).arg("0");
     drop(command);
     pending(pipeline, keys, count);
+    following(pipeline, keys, applied, count);
 }
 
-/// Reads entries that were never delivered.
-pub(super) fn read_new(pipeline: &mut Pipeline, keys: &ShardKeys, block: Duration, count: usize) {
-    let mut command = read(pipeline, count);
+/// Waits for an entry that was never delivered, then reads what follows `applied`. Only the first of a batch is delivered by
+/// the group, and so is pending until the batch is settled: a group notes, replicates and acknowledges each entry for itself,
+/// which costs more than all else that is done with it.
+pub(super) fn read_new(pipeline: &mut Pipeline, keys: &ShardKeys, block: Duration, (applied, count): (EntryId, usize)) {
+    let mut command = read(pipeline, 1);
     // To Redis, zero means for ever.
     if !block.is_zero() {
         command.arg("BLOCK").arg_u64(milliseconds(&block).max(1));
     }
     command.arg("STREAMS").arg(keys.changes.as_bytes()).arg(">");
+    drop(command);
+    following(pipeline, keys, applied, count);
+}
+
+fn following(pipeline: &mut Pipeline, keys: &ShardKeys, applied: EntryId, count: usize) {
+    let mut command = pipeline.command("XRANGE");
+    command.arg(keys.changes.as_bytes()).arg_parts(&["(", &applied.to_string()]);
+    command.arg("+").arg("COUNT").arg_u64(count as u64);
 }
 
 fn read(pipeline: &mut Pipeline, count: usize) -> Command<'_> {
@@ -149,8 +160,9 @@ fn load_named(pipeline: &mut Pipeline, keys: &ShardKeys, plan: &UserPlan) {
     }
 }
 
-/// MULTI, the acknowledgement, the effects, the log, the state, the signal, EXEC.
-pub(super) fn commit(pipeline: &mut Pipeline, keys: &ShardKeys, commit: &Commit) {
+/// MULTI, the acknowledgement, the effects, the log, the state, the signal, EXEC. `read` is how many entries the stream has had
+/// up to the last of the batch, where that is known.
+pub(super) fn commit(pipeline: &mut Pipeline, keys: &ShardKeys, commit: &Commit, read: Option<u64>) {
     let payload = commit.signal.encode();
     let state = &commit.state;
     pipeline.command("MULTI");
@@ -159,6 +171,14 @@ pub(super) fn commit(pipeline: &mut Pipeline, keys: &ShardKeys, commit: &Commit)
         command.arg(keys.changes.as_bytes()).arg(GROUP);
         for id in &commit.acks {
             command.arg_position(id.milliseconds, id.sequence);
+        }
+    }
+    if !commit.settled.is_empty() {
+        let mut command = pipeline.command("XGROUP");
+        command.arg("SETID").arg(keys.changes.as_bytes()).arg(GROUP);
+        command.arg_position(state.applied.milliseconds, state.applied.sequence);
+        if let Some(read) = read {
+            command.arg("ENTRIESREAD").arg_u64(read);
         }
     }
     for op in &commit.ops {
@@ -254,11 +274,11 @@ fn write(pipeline: &mut Pipeline, op: &Op) {
 
 /// How an op is named where Redis refuses it.
 pub(super) fn describe(keys: &ShardKeys, commit: &Commit, mut at: usize) -> String {
-    if !commit.acks.is_empty() {
-        if at == 0 {
-            return format!("XACK {}", keys.changes);
+    for (there, command) in [(!commit.acks.is_empty(), "XACK"), (!commit.settled.is_empty(), "XGROUP SETID")] {
+        if there && at == 0 {
+            return format!("{command} {}", keys.changes);
         }
-        at -= 1;
+        at -= usize::from(there);
     }
     match commit.ops.get(at) {
         Some(Op::HashSet { key, .. }) => format!("HSET {key}"),

@@ -8,6 +8,7 @@ use super::scripts::{self, BACKLOG, By, RENEW, Script, TAKE, TRIM};
 use super::{commit, encode, failure, load, read, take};
 use crate::key::{GROUP, Key, ShardKeys};
 use crate::lease::WorkerId;
+use crate::position::EntryId;
 use crate::redis::{Error, Link, Pipeline, Reply, Topology};
 use crate::reduce::{Commit, Entry, Job, Loaded, Plan, Progress, Roll, Survey, Surveyed};
 use crate::store::{self, Backlog, Committed, Read, ShardLink, Taken, Unfinished};
@@ -21,6 +22,10 @@ pub struct RedisLink {
     /// Kept for its memory.
     pub(super) pipeline: Pipeline,
     watch: Watch,
+    /// The last entry whose effects are in the views, as far as this link has taken part.
+    applied: EntryId,
+    /// How many entries the stream has had up to there, where Redis could tell.
+    entries_read: Option<u64>,
     /// The run id of the server process, once it was asked for.
     pub(super) run: Option<String>,
 }
@@ -37,7 +42,16 @@ enum Watch {
 
 impl RedisLink {
     pub(super) fn new(topology: Arc<Topology>, keys: ShardKeys, link: Link) -> RedisLink {
-        RedisLink { topology, keys, link, pipeline: Pipeline::new(), watch: Watch::None, run: None }
+        RedisLink {
+            topology,
+            keys,
+            link,
+            pipeline: Pipeline::new(),
+            watch: Watch::None,
+            applied: EntryId::ZERO,
+            entries_read: None,
+            run: None,
+        }
     }
 
     pub(super) fn reply_timeout(&self) -> Duration {
@@ -70,16 +84,18 @@ impl RedisLink {
     }
 
     async fn read_pending(&mut self, count: usize) -> Result<Vec<Entry>, store::Error> {
+        let from = (self.applied, count);
         loop {
-            encode::read_pending(&mut self.pipeline, &self.keys, count);
+            encode::read_pending(&mut self.pipeline, &self.keys, from);
             let mut replies = self.request("read", self.reply_timeout()).await?.into_iter();
             let mut next = || replies.next().unwrap_or(Reply::Null);
-            let read = read::entries(next()).and_then(|entries| Ok((entries, read::pending(&next())?)));
-            let (mut entries, pending) = read.map_err(|error| self.failed("read", &error))?;
+            let read = read::entries(next())
+                .and_then(|entries| Ok((entries, read::pending(&next())?, read::following(next())?)));
+            let (mut entries, pending, following) = read.map_err(|error| self.failed("read", &error))?;
             let strays: Vec<_> = pending.iter().filter(|row| row.stray).map(|row| row.id).collect();
             if strays.is_empty() {
                 read::count_deliveries(&mut entries, pending);
-                return Ok(entries);
+                return Ok(read::unsettled(entries, following, from));
             }
             // Nobody else will ever acknowledge them, and what is older than the owner's own holds the shard up.
             encode::claim(&mut self.pipeline, &self.keys, &strays);
@@ -112,7 +128,12 @@ impl ShardLink for RedisLink {
         let keys = [&lease, &state, &changes, &log, &users, &producers, &dead_letters, &outbox, &fanout];
         let reply = self.run("take", &TAKE, &keys, &[worker.as_str(), &milliseconds(ttl), GROUP]).await?;
         match take::taken(reply) {
-            Ok(Ok(taken)) => Ok(taken),
+            Ok(Ok((taken, entries_read))) => {
+                if let Taken::Mine(state, _) = &taken {
+                    (self.applied, self.entries_read) = (state.applied, entries_read);
+                }
+                Ok(taken)
+            }
             Ok(Err(what)) => Err(failure::foreign(self.link.node(), "take", what)),
             Err(error) => Err(self.failed("take", &error)),
         }
@@ -130,10 +151,12 @@ impl ShardLink for RedisLink {
             Read::Pending => self.read_pending(count).await,
             Read::Head => self.read_head().await,
             Read::New { block } => {
-                encode::read_new(&mut self.pipeline, &self.keys, block, count);
+                encode::read_new(&mut self.pipeline, &self.keys, block, (self.applied, count));
                 // An earlier deadline would leave an entry that comes late with nobody.
-                let mut replies = self.request("read", block + self.reply_timeout()).await?;
-                let entries = read::entries(replies.pop().unwrap_or(Reply::Null));
+                let mut replies = self.request("read", block + self.reply_timeout()).await?.into_iter();
+                let mut next = || replies.next().unwrap_or(Reply::Null);
+                let woken = next().checked();
+                let entries = woken.and_then(|_| read::following(next()));
                 entries.map_err(|error| self.failed("read", &error))
             }
         }
@@ -166,10 +189,16 @@ impl ShardLink for RedisLink {
         }
         // EXEC ends the watch, whatever it answers.
         self.watch = Watch::None;
-        encode::commit(&mut self.pipeline, &self.keys, commit);
+        let new = commit.settled.iter().filter(|id| **id > self.applied).count() as u64;
+        let entries_read = self.entries_read.map(|read| read + new);
+        encode::commit(&mut self.pipeline, &self.keys, commit, entries_read);
         let replies = self.request("commit", self.reply_timeout()).await?;
-        commit::outcome(&self.keys, commit, replies)
-            .map_err(|refusal| self.failed(format_args!("commit: {}", refusal.command), &refusal.error))
+        let committed = commit::outcome(&self.keys, commit, replies)
+            .map_err(|refusal| self.failed(format_args!("commit: {}", refusal.command), &refusal.error))?;
+        if let Committed::Done { .. } = committed {
+            (self.applied, self.entries_read) = (commit.state.applied, entries_read);
+        }
+        Ok(committed)
     }
 
     async fn trim(&mut self, retention: Duration) -> Result<u64, store::Error> {

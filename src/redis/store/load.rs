@@ -25,7 +25,7 @@ pub(super) fn loaded(keys: &ShardKeys, plan: &Plan, replies: Vec<Reply>) -> Answ
     let mut answers = Answers { replies: replies.into_iter() };
     answers.shard("WATCH", &keys.state, |reply| reply.expect_status("OK"))?;
     let (generation, last, rebuild) = answers.shard("HMGET", &keys.state, state)?;
-    let pending_first = answers.shard("XPENDING", &keys.changes, pending_first)?;
+    let (pending, pending_first) = answers.shard("XPENDING", &keys.changes, pending)?;
     let milliseconds = answers.take(|| "TIME".to_owned(), |reply| milliseconds(&reply))?;
     for (command, key) in written(keys, plan) {
         answers.shard(command, key, unspoilt)?;
@@ -49,6 +49,7 @@ pub(super) fn loaded(keys: &ShardKeys, plan: &Plan, replies: Vec<Reply>) -> Answ
         milliseconds,
         generation,
         last,
+        pending,
         pending_first,
         users,
         events,
@@ -173,11 +174,11 @@ fn state(reply: Reply) -> Result<(u64, CommitId, Option<u64>), Error> {
     Ok((generation, last, text(rebuild)?.and_then(|text| text.parse().ok())))
 }
 
-/// The least id in the summary that XPENDING gives; none where nothing is pending.
-fn pending_first(reply: Reply) -> Result<Option<EntryId>, Error> {
+/// How many are pending and the least id, in the summary that XPENDING gives.
+fn pending(reply: Reply) -> Result<(u64, Option<EntryId>), Error> {
     match reply.as_array()? {
-        [_, first, ..] if first.is_null() => Ok(None),
-        [_, first, ..] => position(first).map(Some),
+        [_, first, ..] if first.is_null() => Ok((0, None)),
+        [count, first, ..] => Ok((count.as_u64()?, Some(position(first)?))),
         _ => Err(Error::protocol("a summary of pending entries", "less")),
     }
 }

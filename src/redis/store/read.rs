@@ -1,4 +1,6 @@
-//! Entries of the stream as XREADGROUP gives them, and how many there are.
+//! Entries of the stream as Redis gives them, and how many there are.
+
+use std::collections::BTreeMap;
 
 use crate::key::CONSUMER;
 use crate::position::EntryId;
@@ -14,8 +16,31 @@ pub(super) fn entries(reply: Reply) -> Result<Vec<Entry>, Error> {
     let Some(stream) = reply.checked()?.into_array()?.pop() else {
         return Ok(Vec::new());
     };
-    let entries = stream.into_array()?.pop().ok_or_else(|| Error::protocol("a stream and its entries", "less"))?;
-    entries.into_array()?.into_iter().map(entry).collect()
+    following(stream.into_array()?.pop().ok_or_else(|| Error::protocol("a stream and its entries", "less"))?)
+}
+
+/// The answer of XRANGE.
+pub(super) fn following(reply: Reply) -> Result<Vec<Entry>, Error> {
+    reply.into_array()?.into_iter().map(entry).collect()
+}
+
+/// What an owner settles that finds entries pending: those that are applied already, to be acknowledged again, and then what
+/// follows in the stream, with such as were deleted while they were pending in their places; nothing where none is pending.
+pub(super) fn unsettled(pending: Vec<Entry>, following: Vec<Entry>, (applied, count): (EntryId, usize)) -> Vec<Entry> {
+    if pending.is_empty() {
+        return Vec::new();
+    }
+    // What lies behind the last one that was asked for is not known.
+    let known_to = following.last().filter(|_| following.len() >= count).map(|entry| entry.id);
+    let mut entries: BTreeMap<EntryId, Entry> = following.into_iter().map(|entry| (entry.id, entry)).collect();
+    for entry in pending {
+        let known = known_to.is_none_or(|last| entry.id <= last);
+        let deleted = entry.fields.is_none() && known;
+        if entry.id <= applied || deleted || entries.contains_key(&entry.id) {
+            entries.insert(entry.id, entry);
+        }
+    }
+    entries.into_values().take(count).collect()
 }
 
 /// A delivered entry as XPENDING lists it.

@@ -10,16 +10,18 @@ use crate::redis::{Error, Reply};
 use crate::reduce::{Counts, ShardState};
 use crate::store::{Cause, Taken};
 
-/// The lease's answer, or what stands in a shard's keys that heyday does not write.
-pub(super) fn taken(reply: Reply) -> Result<Result<Taken, String>, Error> {
+/// The lease's answer, with the number of entries that the stream has had up to the applied one where Redis can tell; or what
+/// stands in a shard's keys that heyday does not write.
+pub(super) fn taken(reply: Reply) -> Result<Result<(Taken, Option<u64>), String>, Error> {
     let answer = reply.checked()?.into_array()?;
     let (kind, values) = answer.split_first().ok_or_else(|| Error::protocol("an answer", "none"))?;
     match (kind.to_str()?, values) {
-        ("mine", [cause, values @ ..]) => {
+        ("mine", [cause, read, values @ ..]) => {
             let cause = cause_named(cause.to_str()?)?;
-            Ok(state(values).map(|state| Taken::Mine(state, cause)))
+            let read = if read.is_null() { None } else { Some(read.as_u64()?) };
+            Ok(state(values).map(|state| (Taken::Mine(state, cause), read)))
         }
-        ("held", [holder]) => Ok(field("lease", holder).map(Taken::Held)),
+        ("held", [holder]) => Ok(field("lease", holder).map(|holder| (Taken::Held(holder), None))),
         ("foreign", [what]) => Ok(Err(what.to_str()?.to_owned())),
         (other, _) => Err(Error::protocol("mine, held or foreign", other)),
     }

@@ -23,6 +23,7 @@ pub struct ModelLink {
     /// What its user believes, for the sabotages: generation and last commit, and the entries read.
     believed: Option<(u64, CommitId)>,
     read: BTreeSet<EntryId>,
+    applied: EntryId,
 }
 
 type Effect<T> = Box<dyn FnOnce(&mut ShardServer) -> Result<T, Error> + Send>;
@@ -83,7 +84,16 @@ impl Drop for Waiting<'_> {
 
 impl ModelLink {
     pub(super) fn new(model: Model, shard: Shard, epoch: u64) -> ModelLink {
-        ModelLink { model, shard, epoch, dead: false, watched: None, believed: None, read: BTreeSet::new() }
+        ModelLink {
+            model,
+            shard,
+            epoch,
+            dead: false,
+            watched: None,
+            believed: None,
+            read: BTreeSet::new(),
+            applied: EntryId::ZERO,
+        }
     }
 
     /// One request and its reply. The link is dead while it is under way, so that a dropped call leaves it so.
@@ -129,7 +139,7 @@ impl ModelLink {
         &mut self,
         number: u64,
         mut reply: tokio::sync::oneshot::Receiver<Served>,
-        block: Duration,
+        (block, from): (Duration, (EntryId, usize)),
     ) -> Result<Vec<Entry>, Error> {
         self.dead = true;
         let waiting = Waiting { model: &self.model, shard: self.shard, number };
@@ -139,7 +149,10 @@ impl ModelLink {
         drop(waiting);
         let entries = match served {
             Ok(served) => served.unwrap_or_else(|_| Err(refusal::lost())),
-            Err(_) => reply.try_recv().unwrap_or_else(|_| Ok(Vec::new())),
+            Err(_) => {
+                let late = |server: &mut ShardServer| server.following(None, from.0, from.1);
+                reply.try_recv().unwrap_or_else(|_| Ok(self.model.world.at(self.shard, late)))
+            }
         };
         self.dead = entries.as_ref().is_err_and(|error| !error.disposition.is_clean());
         entries
@@ -155,6 +168,7 @@ impl ShardLink for ModelLink {
         let worker = worker.clone();
         let taken = self.request(true, move |server| server.take(&worker, ttl)).await?;
         if let Taken::Mine(state, _) = &taken {
+            self.applied = state.applied;
             self.believed = Some((state.generation, state.last));
         }
         Ok(taken)
@@ -166,18 +180,23 @@ impl ShardLink for ModelLink {
     }
 
     async fn read(&mut self, which: Read, count: usize) -> Result<Vec<Entry>, Error> {
+        let applied = match self.read.last() {
+            Some(read) if self.sabotaged(Sabotage::Position) => self.applied.max(*read),
+            _ => self.applied,
+        };
         let entries = match which {
-            Read::Pending if self.sabotaged(Sabotage::Drain) => self.request(false, |_| Ok(Vec::new())).await?,
-            Read::Pending => self.request(false, move |server| server.read_pending(count)).await?,
+            Read::Pending => self.request(false, move |server| server.read_pending(applied, count)).await?,
             Read::Head => {
-                let mut head = self.request(false, |server| server.read_pending(1)).await?;
+                let mut head = self.request(false, move |server| server.read_pending(applied, 1)).await?;
                 head.iter_mut().for_each(|entry| entry.fields = None);
                 head
             }
-            Read::New { block } => match self.request(false, move |server| server.read_new(count, block)).await? {
-                Delivery::Now(entries) => entries,
-                Delivery::Blocked(number, reply) => self.wait(number, reply, block).await?,
-            },
+            Read::New { block } => {
+                match self.request(false, move |server| server.read_new(applied, count, block)).await? {
+                    Delivery::Now(entries) => entries,
+                    Delivery::Blocked(number, reply) => self.wait(number, reply, (block, (applied, count))).await?,
+                }
+            }
         };
         self.read.extend(entries.iter().map(|entry| entry.id));
         Ok(entries)
@@ -192,7 +211,7 @@ impl ShardLink for ModelLink {
             (loaded.generation, loaded.last) = self.believed.unwrap_or((loaded.generation, loaded.last));
         }
         if self.sabotaged(Sabotage::Order) {
-            loaded.pending_first = self.read.first().copied();
+            (loaded.pending, loaded.pending_first) = (u64::MAX, None);
         }
         Ok(loaded)
     }
@@ -206,7 +225,7 @@ impl ShardLink for ModelLink {
         let committed = self.request(true, move |server| server.commit(watched, &executed)).await?;
         if let Committed::Done { .. } = committed {
             self.believed = Some((commit.state.generation, commit.state.last));
-            self.read.retain(|id| !commit.acks.contains(id));
+            self.applied = commit.state.applied;
         }
         Ok(committed)
     }

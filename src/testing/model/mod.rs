@@ -41,10 +41,11 @@ pub enum Sabotage {
     /// Commits are executed whatever was written since the load, and a load answers the generation and last commit that
     /// the caller expects.
     Fence,
-    /// A load answers the first entry that the caller itself has read as the oldest pending one.
+    /// A read begins with what the group delivers instead of what follows the applied entry, and a load answers that nothing
+    /// is pending.
     Order,
-    /// There are never pending entries to read.
-    Drain,
+    /// A read goes on behind what this link has read, whether or not that was applied.
+    Position,
 }
 
 #[derive(Clone)]
@@ -89,6 +90,7 @@ impl Model {
         let shards = layout.shards().map(|shard| {
             let mut server = ShardServer::new(keys.shard(&layout, shard));
             server.unfenced = sabotage == Some(Sabotage::Fence);
+            server.unordered = sabotage == Some(Sabotage::Order);
             Mutex::new(server)
         });
         let world = World {

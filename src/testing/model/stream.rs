@@ -81,31 +81,42 @@ impl Stream {
         self.groups.get_mut(GROUP)
     }
 
-    /// XREADGROUP with `>`.
-    pub fn deliver(&mut self, count: usize) -> Option<Vec<Entry>> {
+    /// XREADGROUP of one with `>`; which it was, where there was one.
+    pub fn deliver(&mut self) -> Option<Option<EntryId>> {
         let group = self.groups.get_mut(GROUP)?;
-        let entries: Vec<Entry> = self
-            .entries
-            .range(after(group.delivered)..)
-            .take(count)
-            .map(|(id, fields)| Entry { id: *id, fields: Some(fields.clone()), deliveries: 1 })
-            .collect();
-        for entry in &entries {
-            group.delivered = entry.id;
-            group.pending.insert(entry.id, 1);
+        let next = self.entries.range(after(group.delivered)..).next().map(|(id, _)| *id);
+        if let Some(id) = next {
+            group.delivered = id;
+            group.pending.insert(id, 1);
         }
-        Some(entries)
+        Some(next)
     }
 
-    /// XREADGROUP with `0`. As in Redis, an entry whose body was trimmed is not counted as handed out again.
-    pub fn deliver_again(&mut self, count: usize) -> Option<Vec<Entry>> {
+    /// XRANGE behind `applied`.
+    pub fn following(&self, applied: EntryId, count: usize) -> Vec<Entry> {
+        let following = self.entries.range(after(applied)..).take(count);
+        following.map(|(id, fields)| Entry { id: *id, fields: Some(fields.clone()), deliveries: 1 }).collect()
+    }
+
+    /// XREADGROUP with `0`, and what follows `applied` where anything is pending. As in Redis, an entry whose body was trimmed
+    /// is not counted as handed out again.
+    pub fn deliver_again(&mut self, applied: EntryId, count: usize) -> Option<Vec<Entry>> {
+        let following = self.following(applied, count);
         let group = self.groups.get_mut(GROUP)?;
-        let again = group.pending.iter_mut().take(count).map(|(id, deliveries)| {
+        if group.pending.is_empty() {
+            return Some(Vec::new());
+        }
+        let end = following.last().filter(|_| following.len() == count).map(|entry| entry.id);
+        let mut entries: BTreeMap<EntryId, Entry> = following.into_iter().map(|entry| (entry.id, entry)).collect();
+        for (id, deliveries) in group.pending.iter_mut().take(count) {
             let fields = self.entries.get(id).cloned();
             *deliveries += u64::from(fields.is_some());
-            Entry { id: *id, fields, deliveries: *deliveries }
-        });
-        Some(again.collect())
+            let before_end = end.is_none_or(|end| *id <= end);
+            if *id <= applied || before_end {
+                entries.insert(*id, Entry { id: *id, fields, deliveries: *deliveries });
+            }
+        }
+        Some(entries.into_values().take(count).collect())
     }
 
     /// Entries that the workers' group has not settled: unread or pending.

@@ -122,10 +122,11 @@ async fn a_blocked_read_whose_client_is_gone_swallows_the_next_entry() {
 
     let mut owner = Owner::new(&model, "a").await;
     let entries = owner.link.read(BLOCK, 100).await.unwrap();
-    assert_eq!(entries.len(), 1, "the first was swallowed");
-    let (_, loaded) = owner.prepare(entries.clone()).await;
-    assert!(loaded.pending_first.unwrap() < entries[0].id, "and the order guard shows it");
-    assert_eq!(owner.settle(Read::Pending).await, 2);
+    assert_eq!(entries.len(), 2, "it is in the batch all the same");
+    let (commit, loaded) = owner.prepare(entries.clone()).await;
+    assert_eq!((loaded.pending, loaded.pending_first), (2, Some(entries[0].id)), "the second was the owner's own");
+    assert_eq!(owner.link.commit(&commit).await.unwrap(), Committed::Done { errors: vec![] });
+    assert_eq!(model.group(SHARD), Some((entries[1].id, BTreeMap::new())));
 }
 
 #[tokio::test(start_paused = true)]
@@ -210,7 +211,9 @@ async fn entries_go_once_no_group_needs_them() {
     }
     owner.link.read(BLOCK, 2).await.unwrap();
     assert_eq!(owner.link.trim(Duration::ZERO).await.unwrap(), 0, "all are pending or unread");
-    owner.settle(Read::Pending).await;
+    let entries = owner.link.read(Read::Pending, 2).await.unwrap();
+    let (commit, _) = owner.prepare(entries).await;
+    owner.link.commit(&commit).await.unwrap();
     assert_eq!(owner.link.trim(Duration::from_secs(60)).await.unwrap(), 0, "too young");
     tokio::time::advance(Duration::from_secs(1)).await;
     assert_eq!(owner.link.trim(Duration::ZERO).await.unwrap(), 2);

@@ -98,6 +98,14 @@ impl Ground {
         self.text(&[&["XADD", changes.as_str(), "*"], fields].concat()).await.expect("an id")
     }
 
+    /// What the group holds as delivered and not acknowledged.
+    async fn pending(&mut self) -> Vec<String> {
+        let changes = self.keys.changes.clone();
+        let rows = self.command(&["XPENDING", changes.as_str(), "heyday", "-", "+", "1000"]).await;
+        let id = |row: &Reply| row.as_array().expect("a row")[0].to_str().expect("an id").to_owned();
+        rows.as_array().expect("rows").iter().map(id).collect()
+    }
+
     /// Loads for a batch and reduces it.
     async fn prepare(&self, link: &mut RedisLink, state: &ShardState, entries: Vec<Entry>) -> (Loaded, Commit) {
         let rules = Rules::default();

@@ -17,7 +17,7 @@ impl ShardServer {
     pub fn load(&mut self, plan: &Plan) -> Result<(Loaded, u64), Error> {
         let state = self.state()?;
         let group = self.changes()?.group().ok_or_else(refusal::no_group)?;
-        let pending_first = group.pending.keys().next().copied();
+        let (pending, pending_first) = (group.pending.len() as u64, group.pending.keys().next().copied());
         let users = plan.users.iter().map(|user| self.load_user(user)).collect::<Result<_, String>>();
         let users = users.map_err(refusal::poison)?;
         let named = !plan.producers.is_empty();
@@ -31,6 +31,7 @@ impl ShardServer {
             milliseconds: self.keyspace.now,
             generation: state.generation,
             last: state.last,
+            pending,
             pending_first,
             users,
             events: plan.events.iter().map(|event| self.keyspace.exists(&self.keys.dedup(event))).collect(),

@@ -19,7 +19,7 @@ use super::stream::{Stream, after};
 use crate::change::Fields;
 use crate::key::{GROUP, Key, ShardKeys};
 use crate::position::{CommitId, EntryId, Order};
-use crate::reduce::{Commit, Counts, Entry, ShardState};
+use crate::reduce::{Commit, Counts, Entry, Outcome, ShardState};
 use crate::store::{Backlog, Committed, Error, TRIMMED_PART_MIN};
 
 /// What a blocked read is told at last.
@@ -36,6 +36,7 @@ const TRIMMED_MAX: usize = 2 * TRIMMED_PART_MIN as usize;
 
 struct Waiter {
     number: u64,
+    applied: EntryId,
     count: usize,
     until: u64,
     reply: oneshot::Sender<Served>,
@@ -64,6 +65,8 @@ pub(super) struct ShardServer {
     pub commits_lost_max: usize,
     /// Sabotage: commits are not fenced.
     pub unfenced: bool,
+    /// Sabotage: what the group delivers is taken for what comes next.
+    pub unordered: bool,
     pub history: History,
 }
 
@@ -81,6 +84,7 @@ impl ShardServer {
             full_until: 0,
             commits_lost_max: 0,
             unfenced: false,
+            unordered: false,
             history: History::default(),
         }
     }
@@ -109,21 +113,30 @@ impl ShardServer {
         Ok(id)
     }
 
-    pub fn read_pending(&mut self, count: usize) -> Result<Vec<Entry>, Error> {
-        self.changes()?.deliver_again(count).ok_or_else(refusal::no_group)
+    pub fn read_pending(&mut self, applied: EntryId, count: usize) -> Result<Vec<Entry>, Error> {
+        self.changes()?.deliver_again(applied, count).ok_or_else(refusal::no_group)
     }
 
     /// Waits where there is nothing; the waiting goes on when the receiver is dropped, until its time is over.
-    pub fn read_new(&mut self, count: usize, block: Duration) -> Result<Delivery, Error> {
-        let entries = self.changes()?.deliver(count).ok_or_else(refusal::no_group)?;
-        if !entries.is_empty() || block.is_zero() {
-            return Ok(Delivery::Now(entries));
+    pub fn read_new(&mut self, applied: EntryId, count: usize, block: Duration) -> Result<Delivery, Error> {
+        let woken = self.changes()?.deliver().ok_or_else(refusal::no_group)?;
+        if woken.is_some() || block.is_zero() {
+            return Ok(Delivery::Now(self.following(woken, applied, count)));
         }
         let (reply, receiver) = oneshot::channel();
         self.waiters_ever += 1;
         let until = self.keyspace.now + block.as_millis() as u64;
-        self.waiters.push_back(Waiter { number: self.waiters_ever, count, until, reply });
+        self.waiters.push_back(Waiter { number: self.waiters_ever, applied, count, until, reply });
         Ok(Delivery::Blocked(self.waiters_ever, receiver))
+    }
+
+    /// What a read gets once it was woken, or has waited in vain.
+    pub fn following(&mut self, woken: Option<EntryId>, applied: EntryId, count: usize) -> Vec<Entry> {
+        let unordered = self.unordered;
+        let mut entries = self.changes().map(|changes| changes.following(applied, count)).unwrap_or_default();
+        // As if the group's own word were taken for what comes next.
+        entries.retain(|entry| !unordered || woken.is_some_and(|woken| entry.id >= woken));
+        entries
     }
 
     /// The client of a blocked read is gone and the server has noticed.
@@ -143,13 +156,19 @@ impl ShardServer {
             previous: commit.signal.previous,
             generation_stored: stored.generation,
             at_milliseconds: self.keyspace.now,
-            entries: commit.acks.clone(),
+            entries: settled(commit, stored.applied),
             lost: false,
         });
-        if let Some(group) = self.changes()?.group() {
-            group.pending.retain(|id, _| !commit.acks.contains(id));
+        let mut errors = Vec::new();
+        match self.changes()?.group() {
+            _ if commit.settled.is_empty() => {}
+            Some(group) => {
+                group.pending.retain(|id, _| !commit.acks.contains(id));
+                group.delivered = commit.state.applied;
+            }
+            None => errors.push(format!("XGROUP SETID {}: no group", self.keys.changes)),
         }
-        let mut errors: Vec<String> = commit.ops.iter().filter_map(|op| self.keyspace.execute(op).err()).collect();
+        errors.extend(commit.ops.iter().filter_map(|op| self.keyspace.execute(op).err()));
         errors.extend(self.log(commit).err());
         let fields = state_fields(&commit.state, commit.signal.at_milliseconds);
         match self.keyspace.get_mut::<Hash>(&self.keys.state) {
@@ -233,11 +252,12 @@ impl ShardServer {
         let now = self.keyspace.now;
         self.waiters.retain(|waiter| waiter.until > now);
         while let Some(waiter) = self.waiters.front() {
-            let count = waiter.count;
-            let entries = self.changes().ok().and_then(|changes| changes.deliver(count)).unwrap_or_default();
-            if entries.is_empty() {
+            let (applied, count) = (waiter.applied, waiter.count);
+            let woken = self.changes().ok().and_then(|changes| changes.deliver()?);
+            if woken.is_none() {
                 return;
             }
+            let entries = self.following(woken, applied, count);
             // Whether or not anybody is there to hear it.
             self.waiters.pop_front().into_iter().for_each(|waiter| drop(waiter.reply.send(Ok(entries.clone()))));
         }
@@ -271,6 +291,13 @@ impl ShardServer {
     fn hash(&self, key: &Key) -> Result<Cow<'_, Hash>, String> {
         Ok(self.keyspace.get::<Hash>(key)?.map_or_else(Default::default, Cow::Borrowed))
     }
+}
+
+/// The entries of a commit without those that it finds settled and only acknowledges again.
+fn settled(commit: &Commit, applied: EntryId) -> Vec<EntryId> {
+    let again = |id: EntryId, outcome: Outcome| outcome == Outcome::Duplicate && id <= applied;
+    let entries = commit.settled.iter().zip(&commit.outcomes);
+    entries.filter(|(id, outcome)| !again(**id, **outcome)).map(|(id, _)| *id).collect()
 }
 
 /// The hash `state` after a commit; `generation` is written by taking the lease alone.
