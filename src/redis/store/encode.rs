@@ -16,12 +16,11 @@ const SEEN: &str = "";
 /// look when commands are queued either), and so would write them a second time. Short, as it travels with every commit.
 const PUBLISH: &str = "return redis.call('SPUBLISH',ARGV[1],ARGV[2])";
 
-/// Reads delivered entries anew, together with who holds each and how often it was delivered, and what follows `applied`.
+/// Reads delivered entries anew, and what follows `applied`.
 pub(super) fn read_pending(pipeline: &mut Pipeline, keys: &ShardKeys, (applied, count): (EntryId, usize)) {
     let mut command = read(pipeline, count);
     command.arg("STREAMS").arg(keys.changes.as_bytes()).arg("0");
     drop(command);
-    pending(pipeline, keys, count);
     following(pipeline, keys, applied, count);
 }
 

@@ -84,18 +84,30 @@ impl RedisLink {
     }
 
     async fn read_pending(&mut self, count: usize) -> Result<Vec<Entry>, store::Error> {
+        let rows = self.own_pending(count).await?;
+        // All that an idle shard is asked.
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
         let from = (self.applied, count);
+        encode::read_pending(&mut self.pipeline, &self.keys, from);
+        let mut replies = self.request("read", self.reply_timeout()).await?.into_iter();
+        let mut next = || replies.next().unwrap_or(Reply::Null);
+        let read = read::entries(next()).and_then(|entries| Ok((entries, read::following(next())?)));
+        let (mut entries, following) = read.map_err(|error| self.failed("read", &error))?;
+        read::count_deliveries(&mut entries, rows);
+        Ok(read::unsettled(entries, following, from))
+    }
+
+    /// The oldest pending entries, all of them the owner's.
+    async fn own_pending(&mut self, count: usize) -> Result<Vec<read::Pending>, store::Error> {
         loop {
-            encode::read_pending(&mut self.pipeline, &self.keys, from);
-            let mut replies = self.request("read", self.reply_timeout()).await?.into_iter();
-            let mut next = || replies.next().unwrap_or(Reply::Null);
-            let read = read::entries(next())
-                .and_then(|entries| Ok((entries, read::pending(&next())?, read::following(next())?)));
-            let (mut entries, pending, following) = read.map_err(|error| self.failed("read", &error))?;
-            let strays: Vec<_> = pending.iter().filter(|row| row.stray).map(|row| row.id).collect();
+            encode::pending(&mut self.pipeline, &self.keys, count);
+            let reply = self.request("read", self.reply_timeout()).await?.pop().unwrap_or(Reply::Null);
+            let rows = read::pending(&reply).map_err(|error| self.failed("read", &error))?;
+            let strays: Vec<_> = rows.iter().filter(|row| row.stray).map(|row| row.id).collect();
             if strays.is_empty() {
-                read::count_deliveries(&mut entries, pending);
-                return Ok(read::unsettled(entries, following, from));
+                return Ok(rows);
             }
             // Nobody else will ever acknowledge them, and what is older than the owner's own holds the shard up.
             encode::claim(&mut self.pipeline, &self.keys, &strays);

@@ -70,14 +70,15 @@ pub(super) fn pending(reply: &Reply) -> Result<Vec<Pending>, Error> {
     reply.as_array()?.iter().map(row).collect()
 }
 
-/// Puts how often each entry was delivered beside the entries; both are in stream order.
+/// Puts beside the entries how often each was delivered, by a list from before they were read; both are in stream order.
 pub(super) fn count_deliveries(entries: &mut [Entry], pending: Vec<Pending>) {
     let mut rows = pending.into_iter().peekable();
     for entry in entries {
         while rows.next_if(|row| row.id < entry.id).is_some() {}
         // One that was acknowledged in between is not in the list.
         if let Some(row) = rows.next_if(|row| row.id == entry.id) {
-            entry.deliveries = row.deliveries.max(1);
+            // This reading is one more, but where the entry itself is gone.
+            entry.deliveries = (row.deliveries + u64::from(entry.fields.is_some())).max(1);
         }
     }
 }
