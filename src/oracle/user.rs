@@ -44,7 +44,10 @@ impl UserView {
                 if !self.would_pass(friend.as_str(), told.version) {
                     return (false, None);
                 }
-                self.orders.insert(friend.to_string(), *order);
+                // What stands was made by the later of the two; what was removed comes back as of then.
+                let stands = self.versions.get(friend.as_str()).is_some_and(|(_, removed)| !removed);
+                let later = known.filter(|_| stands && matches!(told.kind, Kind::Added { .. }));
+                self.orders.insert(friend.to_string(), later.map_or(*order, |known| known.max(*order)));
                 (self.own_side(told, at), None)
             }
             Kind::Forgotten { friend, order } => {

@@ -98,12 +98,14 @@ impl<'a> Versions<'a> {
         if self.forgotten_since(order).is_some() || (moment.version.is_none() && order <= stored) {
             return false;
         }
+        let version = self.find(friend.as_str()).and_then(|slot| slot.stored.as_ref());
+        let stands = matches!(version, Some(Mark::Version(stamp)) if stamp.removed_at.is_none());
         if !self.newer(friend.as_str(), moment, removes) {
             return false;
         }
-        // The order of what decides from here on, also where its version let it pass something later: whether it was before the
-        // friend was forgotten is told by its own.
-        self.set_order(friend, order);
+        // The order of what decides from here on, also where its version let it pass a later removal: whether it was before the
+        // friend was forgotten is told by its own. A friendship that stands was made later all the same.
+        self.set_order(friend, if stands && !removes { order.max(stored) } else { order });
         true
     }
 

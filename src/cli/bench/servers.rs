@@ -25,7 +25,7 @@ pub struct NodeUse {
     pub primary: bool,
     /// User and system time of the whole process, its background threads included.
     pub cpu_seconds: f64,
-    /// From and to clients and, for a replica, its primary.
+    /// From and to clients.
     pub bytes_in: f64,
     pub bytes_out: f64,
     /// From a primary to its replicas, and their answers.
@@ -168,9 +168,17 @@ fn parse(node: &str, text: &str) -> NodeUse {
         let number = || value.trim().parse::<f64>().unwrap_or_default();
         match name {
             "used_cpu_sys" | "used_cpu_user" => found.cpu_seconds += number(),
-            "total_net_input_bytes" => found.bytes_in = number(),
-            "total_net_output_bytes" => found.bytes_out = number(),
-            "total_net_repl_input_bytes" | "total_net_repl_output_bytes" => found.bytes_replicated += number(),
+            "total_net_input_bytes" => found.bytes_in += number(),
+            "total_net_output_bytes" => found.bytes_out += number(),
+            // Redis counts what is replicated in both totals too.
+            "total_net_repl_input_bytes" => {
+                found.bytes_in -= number();
+                found.bytes_replicated += number();
+            }
+            "total_net_repl_output_bytes" => {
+                found.bytes_out -= number();
+                found.bytes_replicated += number();
+            }
             "total_commands_processed" => found.commands = number(),
             "used_memory" => {
                 found.memory_bytes = number();
@@ -206,13 +214,13 @@ mod tests {
         let text = |cpu: &str, calls: u64| {
             format!(
                 "# Server\r\nrole:master\r\nused_cpu_sys:1.5\r\nused_cpu_user:{cpu}\r\nused_cpu_sys_children:7\r\n\
-                 total_net_input_bytes:100\r\nused_memory:4096\r\nmem_clients_normal:96\r\nmem_aof_buffer:1000\r\n\
+                 total_net_input_bytes:100\r\ntotal_net_repl_input_bytes:30\r\nused_memory:4096\r\nmem_clients_normal:96\r\nmem_aof_buffer:1000\r\n\
                  cmdstat_hset:calls={calls},usec={},usec_per_call=1.2\r\n",
                 calls * 2
             )
         };
         let (before, after) = (parse("a", &text("0.25", 10)), parse("a", &text("0.75", 17)));
-        assert_eq!(before.cpu_seconds, 1.75);
+        assert_eq!((before.cpu_seconds, before.bytes_in, before.bytes_replicated), (1.75, 70.0, 30.0));
         let used = between(&[before], &[after]);
         assert_eq!((used[0].cpu_seconds, used[0].primary, used[0].bytes_in), (0.5, true, 0.0));
         assert_eq!(used[0].calls, BTreeMap::from([("hset".to_owned(), 7.0)]));

@@ -2,7 +2,8 @@
 -- KEYS  1 changes  2 state  3 dead letters  4 outbox
 -- ARGV  1 group
 -- Answers {unread, pending, age of the oldest entry after the applied position (ms) or false, dead letters, outbox,
--- server time (ms), whether a roll is asked for (0 or 1), whether there is a state (0 or 1)}.
+-- server time (ms), whether a roll is asked for (0 or 1), whether there is a state (0 or 1), how many entries the stream has had up
+-- to the applied position, where that is all of them, or false}.
 
 -- Where Redis cannot tell how many entries are unread, as many are counted; of more, all the stream holds pass for unread.
 local COUNTED_MAX = 100
@@ -35,6 +36,16 @@ if first then
     oldest = math.max(now - tonumber(string.match(first[1], '^%d+')), 0)
 end
 
+local read = false
+if not first then
+    local info = redis.call('XINFO', 'STREAM', KEYS[1])
+    for at = 1, #info, 2 do
+        if info[at] == 'entries-added' then
+            read = info[at + 1]
+        end
+    end
+end
+
 local unread = 0
 if #after(delivered, 1) > 0 then
     if not lag then
@@ -46,4 +57,4 @@ if #after(delivered, 1) > 0 then
     unread = math.max(lag, 1)
 end
 return {unread, pending, oldest, redis.call('XLEN', KEYS[3]), redis.call('XLEN', KEYS[4]), now,
-    redis.call('HEXISTS', KEYS[2], 'roll_asked'), redis.call('HEXISTS', KEYS[2], 'generation')}
+    redis.call('HEXISTS', KEYS[2], 'roll_asked'), redis.call('HEXISTS', KEYS[2], 'generation'), read}

@@ -115,6 +115,11 @@ for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[3])) do
     if not read and found['name'] == ARGV[3] and found['lag'] then
         local pending = redis.call('XPENDING', KEYS[3], ARGV[3])
         local first_major, first_minor = parts(pending[2] or '0-0')
+        local delivered_major, delivered_minor = parts(found['last-delivered-id'])
+        -- The group's count ends at its position; what is pending behind that is not in it.
+        if delivered_major < applied_major or (delivered_major == applied_major and delivered_minor <= applied_minor) then
+            pending = {0}
+        end
         -- What is pending though it is applied is counted twice; that is rare, and then nothing is known.
         if pending[1] == 0 or first_major > applied_major or (first_major == applied_major and first_minor > applied_minor) then
             read = string.format('%.0f', math.max(added - found['lag'] - pending[1], 0))

@@ -83,12 +83,13 @@ pub(super) fn count_deliveries(entries: &mut [Entry], pending: Vec<Pending>) {
     }
 }
 
-/// What `backlog.lua` answers.
-pub(super) fn backlog(reply: &Reply) -> Result<Backlog, Error> {
-    let [unread, pending, oldest, dead_letters, outbox, now, asked, state] = reply.as_array()? else {
-        return Err(Error::protocol("eight numbers", "another number of values"));
+/// What `backlog.lua` answers; with it how many entries the stream has had up to the applied one, where none follows.
+pub(super) fn backlog(reply: &Reply) -> Result<(Backlog, Option<u64>), Error> {
+    let [unread, pending, oldest, dead_letters, outbox, now, asked, state, read] = reply.as_array()? else {
+        return Err(Error::protocol("nine numbers", "another number of values"));
     };
-    Ok(Backlog {
+    let read = if read.is_null() { None } else { Some(read.as_u64()?) };
+    let backlog = Backlog {
         unread: unread.as_u64()?,
         pending: pending.as_u64()?,
         oldest_milliseconds: if oldest.is_null() { None } else { Some(oldest.as_u64()?) },
@@ -96,7 +97,8 @@ pub(super) fn backlog(reply: &Reply) -> Result<Backlog, Error> {
         outbox: outbox.as_u64()?,
         state_lost: state.as_u64()? == 0,
         calendar: CalendarNews { milliseconds: now.as_u64()?, roll_asked: asked.as_u64()? > 0 },
-    })
+    };
+    Ok((backlog, read))
 }
 
 pub(super) fn position(reply: &Reply) -> Result<EntryId, Error> {

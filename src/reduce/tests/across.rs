@@ -49,3 +49,15 @@ fn a_friendship_that_its_version_let_pass_goes_with_a_friend_who_was_forgotten_a
     let commands: Vec<String> = commit.ops.iter().map(text).collect();
     assert!(!commands.iter().any(|command| command.starts_with("HSET user:{t}:42:birthdays")), "{commands:?}");
 }
+
+#[test]
+fn a_friendship_that_stands_is_not_made_older_by_a_version_that_was_on_its_way() {
+    let mut met = story().with("birthdays", "77", "").with("versions", "77:", "1795978799000-5-0");
+    met = met.with("versions", "77", "10");
+    met.extent = (1, true);
+    let added = "type=mirror.add user=42 friend=77 order=1795978797000-0-1 version=20 producer=shard:1 seq=1-1";
+    let forgotten = "type=mirror.forget user=42 friend=77 order=1795978798000-0-1 producer=shard:1 seq=1-2";
+    // The user made the friendship after the friend was forgotten, and the friend knows of it.
+    let commit = met.commit(&[added, forgotten]);
+    assert_eq!(commit.outcomes, [Unchanged, Outdated]);
+}

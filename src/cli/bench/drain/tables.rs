@@ -16,7 +16,7 @@ use super::work::Way;
 use super::{Common, Task};
 
 /// What is measured of each contestant.
-const HEADINGS: [&str; 9] = [
+const HEADINGS: [&str; 10] = [
     "consumer",
     "changes/s",
     "server CPU us/change",
@@ -26,9 +26,11 @@ const HEADINGS: [&str; 9] = [
     "bytes/change",
     "commands/change",
     "sum beside floor A",
+    "beside it without a group",
 ];
 
 const FLOOR: &str = "floor A";
+const FLOOR_ALONE: &str = "floor A without a group";
 /// Where nothing else is said.
 const SHARDS: u32 = 16;
 const SHARDS_SMOKE: u32 = 4;
@@ -50,7 +52,7 @@ pub async fn chapter(ground: &Rc<Ground>, plan: &Plan, peers: &[Program]) -> any
         let mut contestants: Vec<Box<dyn Contestant>> = vec![
             Box::new(Raw { common: common("floor A, raw bytes") }),
             Box::new(Floor { common: common(FLOOR), way: Way::Group }),
-            Box::new(Floor { common: common("floor A without a group"), way: Way::Position }),
+            Box::new(Floor { common: common(FLOOR_ALONE), way: Way::Position }),
             heyday(common("heyday, 1 worker"), 1),
             heyday(common("heyday, 2 workers"), 2),
         ];
@@ -135,12 +137,15 @@ fn over_time(number: usize, title: &str, outcomes: &[Outcome]) -> Plot {
 
 fn table(title: &str, outcomes: &[Outcome]) -> Table {
     let mut table = Table::new(title, &HEADINGS);
-    let floor = outcomes.iter().find(|outcome| outcome.name == FLOOR);
+    let sum = |sample: &Sample| sample.server_cpu() + sample.worker_cpu();
+    // Round by round, since the machine is not the same in every round.
+    let beside = |floor: &str, outcome: &Outcome| {
+        let floor = outcomes.iter().find(|outcome| outcome.name == floor);
+        let pairs = floor.map(|floor| floor.samples.iter().zip(&outcome.samples)).into_iter().flatten();
+        Figure::of(pairs.map(|(floor, sample)| sum(sample) / sum(floor)))
+    };
     for outcome in outcomes {
         let of = |what: fn(&Sample) -> f64| Figure::of(outcome.samples.iter().map(what));
-        let sum = |sample: &Sample| sample.server_cpu() + sample.worker_cpu();
-        // Round by round, since the machine is not the same in every round.
-        let pairs = floor.map(|floor| floor.samples.iter().zip(&outcome.samples)).into_iter().flatten();
         table.row(
             outcome.name.clone(),
             [
@@ -151,8 +156,16 @@ fn table(title: &str, outcomes: &[Outcome]) -> Table {
                 of(Sample::replica_cpu),
                 of(Sample::wire_bytes),
                 of(Sample::commands),
-                Figure::of(pairs.map(|(floor, sample)| sum(sample) / sum(floor))),
+                beside(FLOOR, outcome),
+                beside(FLOOR_ALONE, outcome),
             ],
+        );
+    }
+    if outcomes.iter().any(|outcome| outcome.name == FLOOR_ALONE) {
+        table.notes.push(
+            "A floor with a group has every entry delivered and acknowledged by it, as consumers do; the one without keeps the \
+             id of the last entry itself. heyday sends the first entry of each batch through its group."
+                .to_owned(),
         );
     }
     table
