@@ -45,6 +45,10 @@ async fn bench_on_a_given_cluster_clears_what_it_wrote() {
     let run = stage.heyday(&["bench", "drain", "--smoke", "--given", "--changes", "200"]);
     assert_eq!(run.code, 0, "{}\n{}", run.stdout, run.stderr);
     assert!(run.stdout.contains("floor A") && run.stdout.contains("heyday, 2 workers"), "{}", run.stdout);
+    assert_nothing_left(&stage).await;
+}
+
+async fn assert_nothing_left(stage: &Stage) {
     let pattern = format!("{}*", stage.prefix);
     for node in 0..NODES {
         let left = stage.nodes.cli(node, &["--scan", "--pattern", &pattern]).await.expect("redis-cli");
@@ -77,6 +81,8 @@ async fn bench_says_which_peer_failed_and_measures_the_others() {
         "{}",
         run.stdout
     );
+    // The field of a turn that failed is cleared too.
+    assert_nothing_left(&stage).await;
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Where it is measured: a cluster of its own or a given one, and on it one field after the other, each with a layout under
 //! a prefix of its own and empty at first.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -19,13 +19,11 @@ use crate::key::Keys;
 use crate::local::{LocalCluster, Options};
 use crate::position::EntryId;
 use crate::redis::layout::create_layout;
-use crate::redis::{ConnectOptions, NodeAddress, Pipeline, Pipes, Reply, Topology};
+use crate::redis::{ConnectOptions, NodeAddress, Pipeline, Pipes, Reply, Topology, escaped};
 use crate::shard::Shard;
 
 /// Commands of one node that are sent together while a field is prepared.
 const APPENDS_MAX: usize = 1000;
-/// How long replicas may take to have all that was prepared.
-const REPLICAS_WAIT_MILLISECONDS: &str = "30000";
 /// A file of appended commands that is rewritten halfway through would be measured with whoever's turn it is.
 const NO_REWRITE: &str = "auto-aof-rewrite-percentage 0";
 /// A machine that is measured is busy: a node that waits its turn must not pass for a dead one. What faults cost is measured on
@@ -43,6 +41,10 @@ pub struct Ground {
     pub seed: u64,
     servers: Mutex<Servers>,
     fields: AtomicU64,
+    /// Tells this run's keys from those of any other, on whichever machine or in whichever container that runs.
+    run: u64,
+    /// Prefixes of the fields that are not cleared yet.
+    left: std::sync::Mutex<BTreeSet<String>>,
 }
 
 /// A layout of its own.
@@ -66,7 +68,8 @@ impl Ground {
         };
         let topology = Arc::new(Topology::connect(Arc::new(options.clone())).await?);
         let servers = Mutex::new(Servers::connect(&topology).await?);
-        Ok(Ground { own, settings, config, options, topology, seed, servers, fields: AtomicU64::new(0) })
+        let (fields, run, left) = (AtomicU64::new(0), rand::random(), std::sync::Mutex::default());
+        Ok(Ground { own, settings, config, options, topology, seed, servers, fields, run, left })
     }
 
     /// Whether the servers are the bench's own.
@@ -87,17 +90,59 @@ impl Ground {
     /// An empty field of so many shards.
     pub async fn field(&self, shards: u32) -> anyhow::Result<Field> {
         let number = self.fields.fetch_add(1, Ordering::Relaxed);
-        let prefix = format!("{}bench-{}-{number}:", self.config.redis.prefix, std::process::id());
-        Field::create(&self.topology, &self.options, &prefix, shards).await
+        let prefix = format!("{}bench-{}-{:016x}-{number}:", self.config.redis.prefix, std::process::id(), self.run);
+        // Before it is there, so that nothing is left behind where only the answer is lost.
+        self.left().insert(prefix.clone());
+        let (_, created) = create_layout(&self.topology, &Keys::new(&prefix)?, shards).await?;
+        if !created {
+            self.left().remove(&prefix);
+            bail!("somebody else has a layout under {prefix}");
+        }
+        Field::connect(&self.options, &prefix).await
     }
 
     /// Takes away all that a field holds.
     pub async fn clear(&self, field: Field) -> anyhow::Result<()> {
         if self.own.is_some() {
-            self.servers.lock().await.primaries(&["FLUSHALL", "SYNC"]).await?;
+            self.flush().await?;
             return self.rewrite().await;
         }
-        field.clear().await
+        let prefix = field.hub.keys().prefix();
+        sweep(field.hub.topology(), &field.pipes, prefix).await?;
+        self.left().remove(prefix);
+        Ok(())
+    }
+
+    /// Takes away what fields hold that were given up before they were cleared; says on stderr what stays.
+    pub async fn clear_left(&self) {
+        let left = self.left().clone();
+        if left.is_empty() {
+            return;
+        }
+        if self.own.is_some() {
+            if let Err(error) = self.flush().await {
+                eprintln!("heyday bench: what is left over cannot be cleared: {error:#}");
+            }
+            return;
+        }
+        let pipes = Pipes::new(Arc::new(self.options.clone()));
+        for prefix in left {
+            match sweep(&self.topology, &pipes, &prefix).await {
+                Ok(()) => drop(self.left().remove(&prefix)),
+                Err(error) => eprintln!("heyday bench: keys under {prefix} stay, they cannot be cleared: {error:#}"),
+            }
+        }
+    }
+
+    /// Empties servers of its own.
+    async fn flush(&self) -> anyhow::Result<()> {
+        self.servers.lock().await.primaries(&["FLUSHALL", "SYNC"]).await?;
+        self.left().clear();
+        Ok(())
+    }
+
+    fn left(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// With nothing in them, the files of appended commands are rewritten at once, and so do not grow from turn to turn.
@@ -131,7 +176,7 @@ impl Ground {
 
     /// Returns once the replicas have all that was written so far.
     pub async fn settled(&self) -> anyhow::Result<()> {
-        self.servers.lock().await.primaries(&["WAIT", "1", REPLICAS_WAIT_MILLISECONDS]).await
+        self.servers.lock().await.settled().await
     }
 }
 
@@ -143,7 +188,12 @@ impl Field {
         prefix: &str,
         shards: u32,
     ) -> anyhow::Result<Field> {
-        create_layout(topology, &Keys::new(prefix)?, shards).await?;
+        let (_, created) = create_layout(topology, &Keys::new(prefix)?, shards).await?;
+        ensure!(created, "somebody else has a layout under the prefix {prefix:?}");
+        Field::connect(options, prefix).await
+    }
+
+    async fn connect(options: &ConnectOptions, prefix: &str) -> anyhow::Result<Field> {
         let hub = client::connect(options.clone(), prefix).await?;
         // Loading millions of entries must not hang on how long one answer takes.
         let patient = ConnectOptions { reply_timeout: Duration::from_secs(60), ..options.clone() };
@@ -192,8 +242,7 @@ impl Field {
 
     /// Commands to one node, for what is prepared or proven beside the measured part. An error reply is an error.
     pub async fn submit(&self, node: &NodeAddress, pipeline: Pipeline) -> anyhow::Result<Vec<Reply>> {
-        let replies = self.pipes.get(node).await?.submit(pipeline).await?;
-        replies.into_iter().map(|reply| Ok(reply.checked()?)).collect()
+        submit(&self.pipes, node, pipeline).await
     }
 
     /// One command each, to the owner of its slot; the answers in the same order. An error reply is an error.
@@ -213,31 +262,38 @@ impl Field {
         }
         answers.into_iter().map(|answer| answer.context("an answer to each command")).collect()
     }
+}
 
-    async fn clear(&self) -> anyhow::Result<()> {
-        const SCANNED: &str = "1000";
-        let pattern = format!("{}*", self.hub.keys().prefix());
-        for node in self.hub.topology().primaries() {
-            let node = &node.address;
-            let mut cursor = "0".to_owned();
-            loop {
-                let mut question = Pipeline::new();
-                question.push(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", SCANNED]);
-                let replies = self.submit(node, question).await?;
-                let [next, keys] = replies.first().context("no answer to SCAN")?.as_array()? else {
-                    anyhow::bail!("an answer to SCAN that has no cursor and keys");
-                };
-                cursor = next.to_str()?.to_owned();
-                let mut removal = Pipeline::new();
-                for key in keys.as_array()? {
-                    removal.command("UNLINK").arg(key.as_bytes()?);
-                }
-                self.submit(node, removal).await?;
-                if cursor == "0" {
-                    break;
-                }
+async fn submit(pipes: &Pipes, node: &NodeAddress, pipeline: Pipeline) -> anyhow::Result<Vec<Reply>> {
+    let replies = pipes.get(node).await?.submit(pipeline).await?;
+    replies.into_iter().map(|reply| Ok(reply.checked()?)).collect()
+}
+
+/// Takes away all keys under a prefix, on all nodes that are primaries now.
+async fn sweep(topology: &Topology, pipes: &Pipes, prefix: &str) -> anyhow::Result<()> {
+    const SCANNED: &str = "1000";
+    topology.refresh().await?;
+    let pattern = format!("{}*", escaped(prefix));
+    for node in topology.primaries() {
+        let node = &node.address;
+        let mut cursor = "0".to_owned();
+        loop {
+            let mut question = Pipeline::new();
+            question.push(&["SCAN", &cursor, "MATCH", &pattern, "COUNT", SCANNED]);
+            let replies = submit(pipes, node, question).await?;
+            let [next, keys] = replies.first().context("no answer to SCAN")?.as_array()? else {
+                bail!("an answer to SCAN that has no cursor and keys");
+            };
+            cursor = next.to_str()?.to_owned();
+            let mut removal = Pipeline::new();
+            for key in keys.as_array()? {
+                removal.command("UNLINK").arg(key.as_bytes()?);
+            }
+            submit(pipes, node, removal).await?;
+            if cursor == "0" {
+                break;
             }
         }
-        Ok(())
     }
+    Ok(())
 }

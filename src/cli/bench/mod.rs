@@ -47,9 +47,9 @@ pub struct Arguments {
     /// Users that the changes are about [default: 32768, or 512 with --smoke]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     users: Option<u32>,
-    /// Friendships of the largest data set that is loaded
-    #[arg(long, default_value_t = 10_000_000)]
-    friendships_max: u64,
+    /// Friendships of the largest data set that is loaded [default: 10000000, or 10000 with --given]
+    #[arg(long)]
+    friendships_max: Option<u64>,
     /// Decides the changes
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -101,20 +101,30 @@ pub struct Plan {
 impl Plan {
     /// Friendships of the data sets that are measured one after the other.
     pub fn friendships(&self) -> impl Iterator<Item = u64> {
-        let sizes: &[u64] = if self.smoke { &[1000, 3000] } else { &[10_000, 1_000_000, 10_000_000] };
-        sizes.iter().copied().filter(|size| *size <= self.friendships_max)
+        self.sizes().iter().copied().filter(|size| *size <= self.friendships_max)
+    }
+
+    /// Of those that are left out because they are too large.
+    pub fn friendships_left_out(&self) -> impl Iterator<Item = u64> {
+        self.sizes().iter().copied().filter(|size| *size > self.friendships_max)
+    }
+
+    fn sizes(&self) -> &'static [u64] {
+        if self.smoke { &[1000, 3000] } else { &[10_000, 1_000_000, 10_000_000] }
     }
 }
 
 impl Arguments {
     fn plan(&self) -> Plan {
         let or = |given: Option<u32>, full: u32, smoke: u32| given.unwrap_or(if self.smoke { smoke } else { full });
+        // Nobody knows how much room somebody else's servers have.
+        let friendships_max = if self.given { 10_000 } else { 10_000_000 };
         Plan {
             rounds: or(self.rounds, 5, 1) as usize,
             changes: or(self.changes, 200_000, 2_000) as usize,
             users: or(self.users, 32_768, 512),
             smoke: self.smoke,
-            friendships_max: self.friendships_max,
+            friendships_max: self.friendships_max.unwrap_or(friendships_max),
         }
     }
 }
@@ -130,8 +140,20 @@ async fn measure(arguments: Arguments, context: &Context) -> anyhow::Result<Exit
     let ground = Rc::new(Ground::open(context, arguments.given, arguments.seed).await?);
     let mut report = Report { setting: machine::setting(&arguments, context, &ground).await?, chapters: Vec::new() };
     let named = &arguments.subjects;
+    let mut interrupt = std::pin::pin!(tokio::signal::ctrl_c());
     for subject in Subject::value_variants().iter().filter(|subject| named.is_empty() || named.contains(subject)) {
-        let chapter = study(*subject, &ground, &plan, &peers).await?;
+        let studied = tokio::select! {
+            biased;
+            _ = &mut interrupt => None,
+            studied = study(*subject, &ground, &plan, &peers) => Some(studied),
+        };
+        // Whatever became of it: a given cluster keeps nothing of ours.
+        ground.clear_left().await;
+        let Some(studied) = studied else {
+            eprintln!("heyday bench: interrupted");
+            break;
+        };
+        let chapter = studied.unwrap_or_else(|error| failed(*subject, &error));
         if !arguments.format.json {
             report::print(&chapter)?;
         }
@@ -146,6 +168,20 @@ async fn measure(arguments: Arguments, context: &Context) -> anyhow::Result<Exit
     }
     let troubled = report.chapters.iter().any(|chapter| !chapter.troubles.is_empty());
     Ok(if troubled { Exit::Found } else { Exit::Done })
+}
+
+/// What stands in for a chapter that could not be had; the others are measured all the same.
+fn failed(subject: Subject, error: &anyhow::Error) -> Chapter {
+    eprintln!("heyday bench: {error:#}");
+    let value = subject.to_possible_value();
+    let name = value.as_ref().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    Chapter {
+        title: format!("heyday bench {name}"),
+        name,
+        method: "Not measured: it failed.".to_owned(),
+        troubles: vec![format!("{error:#}")],
+        ..Chapter::default()
+    }
 }
 
 async fn study(subject: Subject, ground: &Rc<Ground>, plan: &Plan, peers: &[peer::Program]) -> anyhow::Result<Chapter> {

@@ -3,15 +3,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use serde::Serialize;
+use tokio::time::Instant;
 
 use crate::redis::{ConnectOptions, Link, NodeAddress, Pipeline, Topology};
 
 /// How long a node may take to say how it is.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
-/// What empties a node, or waits for its replicas, may take longer.
+/// What empties a node may take longer.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the replicas of a node may take to have all that was written to it.
+const REPLICAS_PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks at how far they are.
+const REPLICAS_LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// One connection to every node of a cluster.
 pub struct Servers {
@@ -110,6 +115,27 @@ impl Servers {
         })
     }
 
+    /// Returns once every replica has all that its primary had at the beginning. `WAIT` says nothing about what other
+    /// connections wrote, and waits in vain where there are no replicas.
+    pub async fn settled(&mut self) -> anyhow::Result<()> {
+        let mut question = Pipeline::new();
+        question.push(&["INFO", "replication"]);
+        for (address, link) in &mut self.nodes {
+            let (begun, mut wanted) = (Instant::now(), None);
+            loop {
+                let replies = link.request(&question, REPLY_TIMEOUT).await?;
+                let seen = replication(replies.first().context("no answer to INFO")?.to_str()?);
+                let wanted = *wanted.get_or_insert(seen.offset);
+                if seen.replicas.iter().all(|offset| *offset >= wanted) {
+                    break;
+                }
+                ensure!(begun.elapsed() < REPLICAS_PATIENCE, "the replicas of {address} do not catch up");
+                tokio::time::sleep(REPLICAS_LOOK_INTERVAL).await;
+            }
+        }
+        Ok(())
+    }
+
     /// Whether a node still rewrites its file of appended commands.
     pub async fn rewriting(&mut self) -> anyhow::Result<bool> {
         let mut question = Pipeline::new();
@@ -124,6 +150,33 @@ impl Servers {
         }
         Ok(false)
     }
+}
+
+/// How far a primary is, and its replicas; none for a replica.
+#[derive(Debug, Default, PartialEq)]
+struct Replication {
+    offset: u64,
+    replicas: Vec<u64>,
+}
+
+fn replication(text: &str) -> Replication {
+    let mut found = Replication::default();
+    let number = |text: &str| text.trim().parse().unwrap_or_default();
+    for (name, value) in text.lines().filter_map(|line| line.split_once(':')) {
+        if name == "role" && value.trim() != "master" {
+            return Replication::default();
+        }
+        if name == "master_repl_offset" {
+            found.offset = number(value);
+        }
+        // slave0:ip=127.0.0.1,port=7001,state=online,offset=98,lag=0
+        let place = name.strip_prefix("slave").and_then(|place| place.parse::<u32>().ok());
+        if place.is_some() {
+            let offset = value.split(',').find_map(|part| part.strip_prefix("offset="));
+            found.replicas.push(offset.map_or(0, number));
+        }
+    }
+    found
 }
 
 async fn open(address: &NodeAddress, options: &ConnectOptions) -> anyhow::Result<Link> {
@@ -208,6 +261,18 @@ fn parse(node: &str, text: &str) -> NodeUse {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn replicas_are_as_far_as_their_primary_says() {
+        let text = "# Replication\r\nrole:master\r\nconnected_slaves:2\r\n\
+                    slave0:ip=10.0.0.1,port=7003,state=online,offset=98,lag=0\r\n\
+                    slave1:ip=10.0.0.2,port=7004,state=wait_bgsave,offset=0,lag=0\r\nmaster_repl_offset:112\r\n";
+        assert_eq!(replication(text), Replication { offset: 112, replicas: vec![98, 0] });
+        let alone = "role:master\r\nconnected_slaves:0\r\nmaster_repl_offset:112\r\n";
+        assert_eq!(replication(alone), Replication { offset: 112, replicas: Vec::new() });
+        let replica = "role:slave\r\nslave_repl_offset:98\r\nmaster_repl_offset:98\r\n";
+        assert_eq!(replication(replica), Replication::default());
+    }
 
     #[test]
     fn counters_are_read_and_subtracted() {

@@ -9,7 +9,7 @@ use crate::change::Change;
 use crate::redis::Pipeline;
 
 /// Changes.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Fate {
     pub written: Written,
     /// Acknowledged to the writer, and not in the views.
@@ -21,11 +21,14 @@ pub struct Fate {
 /// Reads all views. Nothing may wait to be applied any more.
 pub async fn tell(field: &Field, seed: u64, written: Written) -> anyhow::Result<Fate> {
     field.hub.topology().refresh().await?;
-    let changes: Vec<Change> = (0..written.sent).map(|number| change(seed, number)).collect();
-    let missing = prove::different(field, &changes).await?;
-    let effects = effects(field).await?;
-    let present = written.sent - missing;
-    Ok(Fate { written, lost: missing.saturating_sub(written.refused), doubled: effects.saturating_sub(present) })
+    let numbers = (0..written.sent).partition(|number| written.refused.contains(number));
+    let (refused, acknowledged): (Vec<u64>, Vec<u64>) = numbers;
+    let changes = |numbers: Vec<u64>| numbers.into_iter().map(|number| change(seed, number)).collect::<Vec<Change>>();
+    let lost = prove::different(field, &changes(acknowledged)).await?;
+    let absent = prove::different(field, &changes(refused)).await?;
+    let present = written.sent - lost - absent;
+    let doubled = effects(field).await?.saturating_sub(present);
+    Ok(Fate { written, lost, doubled })
 }
 
 /// Entries that changed something, by the shards' own count.

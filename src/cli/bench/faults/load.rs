@@ -1,7 +1,6 @@
 //! A steady load through heyday's writer, and who hears of it: what is planned goes on, whatever happens.
 
-use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,12 +21,12 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 const QUEUED_MAX: usize = 65_536;
 
 /// What was appended.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Written {
     /// Changes, by their numbers from 0.
     pub sent: u64,
-    /// Of these, what the writer could not append for certain.
-    pub refused: u64,
+    /// Of these, what the writer did not acknowledge: whether it was appended, nobody knows.
+    pub refused: BTreeSet<u64>,
 }
 
 /// A change with a producer, so that a lost answer neither loses nor doubles it.
@@ -42,7 +41,7 @@ pub async fn write(hub: Hub, seed: u64, pace: Pace, mut stop: watch::Receiver<bo
         writer::Options { timeout: WRITE_TIMEOUT, queue_changes_max: QUEUED_MAX, ..writer::Options::default() };
     let writer = hub.writer(options);
     let mut ticker = Ticker::new()?;
-    let refused = Arc::new(AtomicU64::new(0));
+    let refused = Arc::new(Mutex::new(BTreeSet::new()));
     // Closed once nobody waits for an answer any more.
     let (waiting, mut answered) = mpsc::channel::<()>(1);
     let mut sent = 0;
@@ -53,7 +52,8 @@ pub async fn write(hub: Hub, seed: u64, pace: Pace, mut stop: watch::Receiver<bo
             due = ticker.next(&pace, sent) => due?,
         };
         while sent < due {
-            let receipt = writer.enqueue(&change(seed, sent)).await;
+            let number = sent;
+            let receipt = writer.enqueue(&change(seed, number)).await;
             sent += 1;
             let (refused, waiting) = (refused.clone(), waiting.clone());
             task::spawn("bench receipt", async move {
@@ -64,14 +64,15 @@ pub async fn write(hub: Hub, seed: u64, pace: Pace, mut stop: watch::Receiver<bo
                 };
                 if let Err(error) = appended {
                     tracing::warn!("a change was not appended: {error}");
-                    refused.fetch_add(1, Ordering::Relaxed);
+                    refused.lock().unwrap_or_else(PoisonError::into_inner).insert(number);
                 }
             });
         }
     }
     drop(waiting);
     while answered.recv().await.is_some() {}
-    Ok(Written { sent, refused: refused.load(Ordering::Relaxed) })
+    let refused = std::mem::take(&mut *refused.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok(Written { sent, refused })
 }
 
 /// Everything that a subscriber was told.

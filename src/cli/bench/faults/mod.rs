@@ -162,7 +162,7 @@ fn fates(runs: &[Run]) -> Table {
         "a run",
         [
             of(|run| run.fate.written.sent),
-            of(|run| run.fate.written.refused),
+            of(|run| run.fate.written.refused.len() as u64),
             of(|run| run.fate.lost),
             of(|run| run.fate.doubled),
             of(|run| run.resets),

@@ -26,6 +26,8 @@ const WORKERS: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Nothing more is heard for so long: then what is missing does not come any more.
 const QUIET: Duration = Duration::from_secs(10);
+/// By then all of them were heard of, or none for that long.
+const HEARD_PATIENCE: Duration = Duration::from_secs(120);
 /// What is looked at while nothing is measured is looked at so often.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// The pair that is failed over, the one that a slot leaves for it, and the one whose primary is killed: nodes as
@@ -152,12 +154,17 @@ async fn perform(stage: &mut Stage, seed: u64, script: Script) -> anyhow::Result
         play.strike(fault).await?;
     }
     sleep(script.calm).await;
-    let (strikes, keys_moved) = (play.strikes, play.keys_moved);
     stop.send_replace(true);
     let written: Written = writing.await.context("the load ended without a word")??;
-    while !audience.is_done(written.sent - written.refused, QUIET) {
-        sleep(LOOK_INTERVAL).await;
-    }
+    let acknowledged = written.sent - written.refused.len() as u64;
+    let done = async {
+        while !audience.is_done(acknowledged, QUIET) {
+            sleep(LOOK_INTERVAL).await;
+        }
+    };
+    timeout(HEARD_PATIENCE, done).await.context("signals neither come for all changes nor end")?;
+    play.applied().await?;
+    let (strikes, keys_moved) = (play.strikes, play.keys_moved);
     let (heard, resets) = audience.heard();
     Ok(Run { heard, resets, strikes, keys_moved, fate: fate::tell(&field, seed, written).await? })
 }
@@ -275,6 +282,22 @@ impl Play<'_> {
             }
         };
         timeout(PATIENCE, shared).await.context("the workers do not share the shards")
+    }
+
+    /// Waits until nothing that was appended still waits for a worker: it would pass for lost.
+    async fn applied(&self) -> anyhow::Result<()> {
+        let shards: Vec<Shard> = self.inspector.layout().shards().collect();
+        let applied = async {
+            loop {
+                let status = self.inspector.look(&shards, Duration::from_secs(1)).await;
+                let figures = status.shards.iter().filter_map(|shard| shard.figures.as_ref());
+                if figures.filter(|figures| figures.backlog.oldest_milliseconds.is_none()).count() == shards.len() {
+                    return;
+                }
+                sleep(LOOK_INTERVAL).await;
+            }
+        };
+        timeout(PATIENCE, applied).await.context("changes still wait to be applied")
     }
 
     async fn owners(&self) -> BTreeMap<Shard, String> {

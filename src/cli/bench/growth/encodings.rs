@@ -16,6 +16,7 @@ use super::super::workload::{birthday, id};
 use super::super::{Plan, tell};
 use super::fill::{DataSet, restless};
 use super::memory::usage;
+use super::room;
 use crate::change::{Action, Change};
 use crate::redis::Pipeline;
 
@@ -45,10 +46,11 @@ const ANEW_MAX: usize = 256;
 pub async fn measure(ground: &Rc<Ground>, plan: &Plan, chapter: &mut Chapter) -> anyhow::Result<()> {
     let (cases, users) =
         if plan.smoke { (&SMOKE_CASES[..], 32) } else { (&CASES[..], u64::from(SHARDS) * BATCH as u64) };
+    let (cases, note) = fitting(cases, users, room::free());
     let usual = ground.setting(SETTING).await?;
     let mut found: Vec<Found> = Vec::new();
     let mut contestants: Vec<Box<dyn Contestant>> = Vec::new();
-    for &(friends, bound) in cases {
+    for (friends, bound) in cases {
         let set = DataSet { seed: ground.seed, friends };
         let case = Case { ground: ground.clone(), set, bound, users, changes: plan.changes.min(CHANGES_MAX) };
         let seen = Found::default();
@@ -59,8 +61,32 @@ pub async fn measure(ground: &Rc<Ground>, plan: &Plan, chapter: &mut Chapter) ->
     ground.configure(SETTING, &usual).await?;
     ground.clear(ground.field(SHARDS).await?).await?;
     chapter.failed("encodings", &outcomes);
-    chapter.tables.push(table(&outcomes, &found));
+    let mut table = table(&outcomes, &found);
+    table.notes.extend(note);
+    chapter.tables.push(table);
     Ok(())
+}
+
+/// The cases whose data sets fit into so much free memory side by side, and which are left out. The largest go first.
+fn fitting(cases: &[(u64, u64)], users: u64, free: Option<u64>) -> (Vec<(u64, u64)>, Option<String>) {
+    let (mut kept, mut left_out) = (cases.to_vec(), Vec::new());
+    let large = |kept: &[(u64, u64)]| {
+        let friendships = kept.iter().map(|(friends, _)| friends * users).sum();
+        free.and_then(|free| room::too_large(friendships, free)).is_some()
+    };
+    while large(&kept) {
+        let largest = kept.iter().map(|(friends, _)| *friends).max();
+        let Some(at) = kept.iter().rposition(|(friends, _)| Some(*friends) == largest) else { break };
+        let (friends, bound) = kept.remove(at);
+        left_out.push(format!("{friends} friends, up to {bound}"));
+    }
+    let note = (!left_out.is_empty()).then(|| {
+        format!(
+            "left out, since the data sets lie side by side and memory has no room for all: {}",
+            left_out.join("; ")
+        )
+    });
+    (kept, note)
 }
 
 /// One size of users under one bound.
@@ -250,6 +276,17 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+
+    #[test]
+    fn the_largest_data_sets_are_left_out_until_the_others_fit() {
+        let gibibyte = 1024 * 1024 * 1024;
+        assert_eq!(fitting(&CASES, 2048, None), (CASES.to_vec(), None));
+        assert_eq!(fitting(&CASES, 2048, Some(16 * gibibyte)), (CASES.to_vec(), None));
+        let (kept, note) = fitting(&CASES, 2048, Some(2 * gibibyte));
+        assert_eq!(kept, CASES[..9]);
+        assert!(note.is_some_and(|note| note.ends_with("all: 1000 friends, up to 1024")));
+        assert!(fitting(&CASES, 2048, Some(0)).0.is_empty());
+    }
 
     #[test]
     fn a_call_takes_its_share_of_all() {

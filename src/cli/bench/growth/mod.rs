@@ -69,6 +69,13 @@ async fn study(ground: &Rc<Ground>, plan: &Plan) -> anyhow::Result<Chapter> {
             Err(error) => chapter.troubles.push(format!("{friendships} friendships: {error:#}")),
         }
     }
+    if !ground.is_own() {
+        let left_out = plan.friendships_left_out();
+        notes.extend(
+            left_out
+                .map(|size| format!("{size} friendships left out: --friendships-max allows a given cluster no more")),
+        );
+    }
     chapter.by_size(&points);
     if let Some(table) = chapter.tables.first_mut() {
         table.notes.extend(notes);

@@ -91,13 +91,17 @@ async fn play(ground: &Ground, round: usize, steps: &mut [Step]) -> anyhow::Resu
     heyday.measure(ground, WARM).await?;
     for (at, step) in steps.iter_mut().enumerate() {
         tell(round, &format!("latency at {}", step.name));
+        let (of_floor, of_heyday);
         if (round + at).is_multiple_of(2) {
-            step.floor.push(floor.measure(ground, step.drive).await?);
-            step.heyday.push(heyday.measure(ground, step.drive).await?);
+            of_floor = floor.measure(ground, step.drive).await?;
+            of_heyday = heyday.measure(ground, step.drive).await?;
         } else {
-            step.heyday.push(heyday.measure(ground, step.drive).await?);
-            step.floor.push(floor.measure(ground, step.drive).await?);
+            of_heyday = heyday.measure(ground, step.drive).await?;
+            of_floor = floor.measure(ground, step.drive).await?;
         }
+        // Both or neither, so that the rounds of one stand beside the same rounds of the other.
+        step.floor.push(of_floor);
+        step.heyday.push(of_heyday);
     }
     heyday.close(ground).await?;
     floor.close(ground).await
