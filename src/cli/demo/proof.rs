@@ -3,17 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::audience::Audience;
 use super::say;
 use super::screen::grouped;
 use crate::calendar::Window;
 use crate::client::Hub;
+use crate::error::Disposition;
 use crate::oracle::{Content, Contents, Oracle, found};
 use crate::shard::Shard;
 use crate::signal::Signal;
 
 /// Polling heals lost signals within its interval; this is well above it.
 const HEARD_WAIT: Duration = Duration::from_secs(10);
+/// How long nodes may take to agree on who owns what after a failover.
+const AGREE_WAIT: Duration = Duration::from_secs(10);
 /// Differences shown one by one.
 const EXAMPLES_MAX: usize = 10;
 
@@ -35,9 +40,23 @@ pub fn common(before: Window, after: Window) -> Window {
     Window { first: before.first.max(after.first), last: before.last.min(after.last) }
 }
 
+/// What the cluster holds, once its nodes agree on who owns what: a failover may have ended only just now.
+async fn stored(hub: &Hub) -> anyhow::Result<Contents> {
+    let begun = Instant::now();
+    loop {
+        match found(hub.topology(), hub.keys()).await {
+            Err(error) if error.disposition() == Disposition::Refresh && begun.elapsed() < AGREE_WAIT => {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                hub.topology().refresh().await?;
+            }
+            stored => return Ok(stored?),
+        }
+    }
+}
+
 /// Compares what is stored and what was heard with what was written. The cluster must be at rest.
 pub async fn prove(hub: &Hub, oracle: &Oracle, window: Window, audience: Audience) -> anyhow::Result<Verdict> {
-    let stored = found(hub.topology(), hub.keys()).await?;
+    let stored = stored(hub).await?;
     let mut verdict = Verdict::default();
     verdict.counts(hub, oracle, &stored);
     verdict.views(hub, oracle, window, &stored);
